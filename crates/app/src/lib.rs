@@ -28,7 +28,8 @@ pub const COMMIT: &str = env!("FOREBAY_COMMIT");
 /// A sendbox at one site queues and paces the traffic to the other site. A receivebox there reports
 /// the packets that arrive. Without boxes, the same program benchmarks congestion control.
 ///
-/// Exit code 0: done; 1: the command failed; 2: the input was wrong.
+/// Exit code 0: done; 1: the command failed, also if it lacks root, a package or a running box; 2:
+/// arguments or files are wrong. The help of a command names its other codes.
 #[derive(Parser)]
 #[command(name = "forebay", bin_name = "forebay", version, propagate_version = true)]
 pub struct Cli<C: Subcommand> {

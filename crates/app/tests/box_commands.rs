@@ -44,6 +44,32 @@ fn a_configuration_is_checked_with_its_key() {
 }
 
 #[test]
+fn checked_configuration_is_printed_as_json() {
+    let folder = tempfile::tempdir().unwrap();
+    let check = |config: &str, code: i32| -> serde_json::Value {
+        fs::write(folder.path().join("box.toml"), config).unwrap();
+        let output = forebay(folder.path(), &["check-config", "box.toml", "--json"]);
+        assert_eq!(output.status.code(), Some(code), "{output:?}");
+        assert!(output.stderr.is_empty(), "{output:?}");
+        serde_json::from_slice(&output.stdout).unwrap()
+    };
+    assert!(forebay(folder.path(), &["keygen", "bundle.key"]).status.success());
+    let right = check(CONFIG, 0);
+    let one = &right["boxes"][0];
+    assert!(one["role"] == "receivebox" && one["wan"] == "wan0", "{right:#}");
+    assert!(one["bundles"][0]["id"] == 1 && one["bundles"][0]["cc"].is_null(), "{right:#}");
+    assert_eq!(one["bundles"][0]["to"], serde_json::json!(["10.1.2.0/24"]));
+    assert_eq!(right["problems"], serde_json::json!([]));
+    let wrong = check(&CONFIG.replace("192.0.2.2", "all").replace("id = 1", "id = -1"), 2);
+    assert_eq!(wrong["boxes"], serde_json::json!([]));
+    let problems = wrong["problems"].as_array().unwrap();
+    assert_eq!(problems.len(), 2, "{wrong:#}");
+    let second = &problems[1];
+    assert!(second["line"] == 8 && second["key"] == "bundle.id", "{wrong:#}");
+    assert!(second["value"] == "-1" && second["allowed"].is_string(), "{wrong:#}");
+}
+
+#[test]
 fn all_errors_of_a_configuration_come_at_once() {
     let folder = tempfile::tempdir().unwrap();
     let wrong = CONFIG.replace("192.0.2.2", "all").replace("id = 1", "id = -1");
@@ -143,11 +169,12 @@ fn status_without_daemon_fails_with_socket_name() {
 }
 
 #[test]
-fn plan_lists_changes_and_blockers_and_changes_nothing() {
+fn dry_run_lists_blockers_and_changes_nothing() {
     let folder = tempfile::tempdir().unwrap();
     let own = CONFIG.replace("[[bundle]]", "control = \"box.sock\"\n\n[[bundle]]");
     fs::write(folder.path().join("box.toml"), own).unwrap();
-    let planned = forebay(folder.path(), &["plan", "box.toml"]);
+    let planned = forebay(folder.path(), &["apply", "--dry-run", "box.toml"]);
+    assert!(planned.stderr.is_empty(), "{planned:?}");
     assert_eq!(planned.status.code(), Some(1), "{planned:?}");
     let told = text(&planned.stdout);
     for part in [
@@ -156,17 +183,24 @@ fn plan_lists_changes_and_blockers_and_changes_nothing() {
         "UDP 192.0.2.2:61476",
         "The kernel forwards all packets, before, during and after the change.",
         "no device wan0",
-        "bundle.key: No such file",
+        "bundle.key",
     ] {
         assert!(told.contains(part), "{part:?} is missing in\n{told}");
     }
-    let document = forebay(folder.path(), &["plan", "box.toml", "--json"]);
+    let old = forebay(folder.path(), &["plan", "box.toml"]);
+    assert_eq!((&old.stdout, old.status.code()), (&planned.stdout, Some(1)), "the old spelling");
+    assert!(text(&old.stderr).contains("now `forebay apply --dry-run box.toml`"), "{old:?}");
+    let document = forebay(folder.path(), &["apply", "--dry-run", "box.toml", "--json"]);
     let document: serde_json::Value = serde_json::from_slice(&document.stdout).unwrap();
     assert!(document["running"].is_null() && document["role"] == "receivebox", "{document}");
     let files = fs::read_dir(folder.path()).unwrap();
     assert_eq!(files.count(), 1, "nothing was made");
     fs::write(folder.path().join("wrong.toml"), CONFIG.replace("id = 1", "id = -1")).unwrap();
-    for arguments in [&["plan", "wrong.toml"][..], &["apply", "wrong.toml"]] {
+    for arguments in [
+        &["plan", "wrong.toml"][..],
+        &["apply", "--dry-run", "wrong.toml"],
+        &["apply", "wrong.toml"],
+    ] {
         let refused = forebay(folder.path(), arguments);
         assert_eq!(refused.status.code(), Some(2), "{refused:?}");
         assert!(text(&refused.stderr).contains("wrong.toml:8: bundle.id = -1"), "{refused:?}");
@@ -178,15 +212,17 @@ fn plan_lists_changes_and_blockers_and_changes_nothing() {
 fn apply_and_confirm_refuse_without_box() {
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join("box.toml"), CONFIG).unwrap();
-    let refused = |arguments: &[&str], part: &str| {
+    let ends = |code: i32, arguments: &[&str], part: &str| {
         let output = forebay(folder.path(), &[arguments, &["--socket", "none.sock"]].concat());
-        assert_eq!(output.status.code(), Some(2), "{output:?}");
+        assert_eq!(output.status.code(), Some(code), "{output:?}");
         assert!(text(&output.stderr).contains(part), "{output:?}");
     };
-    refused(
+    ends(
+        1,
         &["apply", "box.toml"],
         "no box answers at none.sock: start it with `forebay receivebox",
     );
+    let refused = |arguments: &[&str], part: &str| ends(2, arguments, part);
     refused(&["apply", "box.toml", "--confirm", "1.5s"], "allowed is a time of whole seconds");
     for time in ["4s", "86401s"] {
         refused(&["apply", "box.toml", "--confirm", time], "allowed are 5 to 86400 s");
@@ -200,7 +236,7 @@ fn apply_and_confirm_refuse_without_box() {
     fs::write(folder.path().join("two.toml"), two).unwrap();
     refused(
         &["apply", "two.toml"],
-        "two.toml has several boxes (a, b), and a trial is for one box: preview it with `forebay plan",
+        "two.toml has several boxes (a, b), and a trial is for one box: preview it with `forebay apply --dry-run",
     );
     // A box that does not answer may have something on trial.
     for command in ["confirm", "revert"] {

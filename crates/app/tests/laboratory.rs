@@ -52,7 +52,7 @@ fn without_the_laboratory_its_package_is_named() {
         (&["plan", "check", "bundler/main"], "`forebay plan check`"),
     ] {
         let refused = run(&forebay, arguments);
-        assert_eq!(refused.status.code(), Some(2), "{refused:?}");
+        assert_eq!(refused.status.code(), Some(1), "{refused:?}");
         let said = text(&refused.stderr);
         assert!(
             said.starts_with(&format!("error: {named} needs the package forebay-experiments")),

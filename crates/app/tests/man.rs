@@ -55,9 +55,11 @@ fn prints_pages_of_known_commands_only() {
     let status = man(&["status"]);
     assert!(text(&status.stdout).replace("\\-", "-").contains("forebay-status"), "{status:?}");
     assert!(man(&["init", "sendbox"]).status.success());
-    for (arguments, named) in
-        [(&["stat"][..], "stat: allowed is one of list, plan,"), (&["observe"], "observe")]
-    {
+    for (arguments, named) in [
+        (&["stat"][..], "stat: allowed is one of list, plan,"),
+        (&["statsu"], "; nearest is status"),
+        (&["observe"], "observe"),
+    ] {
         let refused = man(arguments);
         assert_eq!(refused.status.code(), Some(2), "{refused:?}");
         assert!(text(&refused.stderr).contains(named), "{refused:?}");

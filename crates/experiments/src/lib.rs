@@ -31,7 +31,7 @@ const EXPERIMENTS: Program = Program {
 pub fn main(own: &[Own]) -> ExitCode {
     match laboratory::check_caller() {
         Ok(()) => run::<Command>(own, &EXPERIMENTS),
-        Err(error) => ended(Err(error.into())),
+        Err(error) => ended(Err(error)),
     }
 }
 

@@ -11,7 +11,7 @@ fn called_by(commit: &str) -> Output {
 #[test]
 fn a_caller_of_another_build_is_refused() {
     let refused = called_by("0123456789ab");
-    assert_eq!(refused.status.code(), Some(2), "{refused:?}");
+    assert_eq!(refused.status.code(), Some(1), "{refused:?}");
     assert!(refused.stdout.is_empty());
     let said = String::from_utf8(refused.stderr).unwrap();
     assert!(

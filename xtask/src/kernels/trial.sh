@@ -134,7 +134,7 @@ laboratory() (
     said=$(forebay run bundler/main 2>&1) && wrong "it runs without its package"
     echo "$said" | grep -q 'needs the package forebay-experiments' || wrong "$said"
     dpkg -i /trial/laboratory.deb
-    forebay list plans | grep -qx bundler/main || wrong "it does not run"
+    forebay list plans | grep -q "^bundler/main " || wrong "it does not run"
     [ "$(dpkg-deb -f /trial/laboratory.deb Depends | grep -c 'forebay (= 1.0.1)')" = 1 ] || wrong "of any version"
     ! dpkg -L forebay-experiments | grep systemd || wrong "it has units"
     dpkg -P forebay-experiments

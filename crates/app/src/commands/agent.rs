@@ -18,7 +18,8 @@ use super::python::Python;
 /// connections continue under CUBIC in the kernel: with --pin until an agent with --pin takes them
 /// over, and otherwise until they close.
 ///
-/// Exit code 1: the kernel refused; 2: a privilege or a function of the kernel is missing.
+/// Exit code 1: the kernel refused, or a privilege or a function of the kernel is missing; 2: an
+/// option is wrong, or the file of --record exists.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:\n  \
     forebay agent --algorithm cubic\n  \

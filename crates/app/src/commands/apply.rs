@@ -23,14 +23,24 @@ use forebay_core::units::parse_duration;
 /// forebay-receivebox@NAME), this command starts the unit. The box ends again unless you confirm
 /// its start.
 ///
-/// Exit code 1: you did not confirm in time; 2: FILE was refused, and nothing changed.
+/// With --dry-run, this command compares FILE with the running box. If no box runs, it compares FILE
+/// with devices, programs, qdiscs, filters, addresses, sockets and files. It lists the effects on
+/// traffic during the change, the reasons why the box would not start, and the parts that it could
+/// not read, for example without root. Nothing changes.
+///
+/// Exit code 1: you did not confirm in time, no box runs, or the box would not start; 2: FILE was
+/// refused, and nothing changed.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:\n  \
+    forebay apply --dry-run new.toml            # shows the changes\n  \
     forebay apply new.toml --confirm 60s\n  \
     forebay apply /etc/forebay/sendbox.toml     # no box runs: starts forebay-sendbox@sendbox on trial")]
 pub struct Apply {
     /// The new configuration.
     file: PathBuf,
+    /// Only show the changes that FILE would make here. FILE may have several boxes.
+    #[arg(long, conflicts_with_all = ["confirm", "config", "socket"])]
+    dry_run: bool,
     /// Time until the box goes back, 5s to 86400s.
     #[arg(long, value_name = "TIME", default_value = "60s", value_parser = seconds)]
     confirm: u32,
@@ -40,7 +50,8 @@ pub struct Apply {
     /// Control socket of the box [default: box.control of FILE].
     #[arg(long, value_name = "PATH")]
     socket: Option<PathBuf>,
-    /// Print one JSON document and nothing else on stdout, and do not wait for Enter.
+    /// Print one JSON document and nothing else on stdout, and do not wait for Enter. With --dry-run,
+    /// print one line of JSON for each box of FILE.
     #[arg(long)]
     json: bool,
 }
@@ -51,6 +62,9 @@ fn seconds(text: &str) -> Result<u32, String> {
     let seconds = time.and_then(|time| u32::try_from(time.as_secs()).ok());
     seconds.ok_or_else(|| "allowed is a time of whole seconds, such as \"60s\"".into())
 }
+
+#[cfg(feature = "host")]
+pub(super) use with_host::preview;
 
 #[cfg(feature = "host")]
 mod with_host {
@@ -82,6 +96,9 @@ mod with_host {
     impl Apply {
         /// Reports the outcome for each bundle, and waits for Enter at a terminal.
         pub fn execute(self) -> anyhow::Result<ExitCode> {
+            if self.dry_run {
+                return preview(&self.file, self.json);
+            }
             let refused = |error: forebay_host::daemon::ConfigError| BadInput(error.to_string());
             trial::check(self.confirm)
                 .map_err(|reason| BadInput(format!("--confirm: {reason}")))?;
@@ -171,12 +188,11 @@ mod with_host {
             let own = std::path::absolute(&self.file)?;
             let is_systemd = Path::new("/run/systemd/system").exists();
             let Some(name) = unit_of(role, &own).filter(|_| is_systemd) else {
-                let reason = format!(
+                anyhow::bail!(
                     "no box answers at {}: start it with `forebay {role} --config {file}`, or move the file to \
                      /etc/forebay/NAME.toml, so that this command can start the unit forebay-{role}@NAME on trial",
                     socket.display()
                 );
-                return Err(BadInput(reason).into());
             };
             let systemctl = |verb| unit::systemctl(verb, &name);
             unit::refuse_active(&name, socket, systemctl)?;
@@ -250,6 +266,20 @@ mod with_host {
         }
     }
 
+    /// Prints the changes that the configuration of a box would make on this machine. Exit code 1: the box would
+    /// not start.
+    pub(in crate::commands) fn preview(file: &Path, json: bool) -> anyhow::Result<ExitCode> {
+        let plans = forebay_host::daemon::plan::Plan::of(file);
+        let plans = plans.map_err(|error| BadInput(error.to_string()))?;
+        for plan in &plans {
+            let text =
+                if json { format!("{}\n", serde_json::json!(plan)) } else { plan.to_string() };
+            print(&text)?;
+        }
+        let is_clear = plans.iter().all(|plan| plan.blockers.is_empty());
+        Ok(if is_clear { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    }
+
     /// The state of a trial.
     enum Seen {
         /// No box is there.
@@ -295,7 +325,7 @@ mod with_host {
         let names: Vec<&str> = boxes.iter().map(|it| it.name.as_str()).collect();
         let (file, role) = (file.display(), boxes[0].role);
         BadInput(format!(
-            "{file} has several boxes ({}), and a trial is for one box: preview it with `forebay plan {file}`, update \
+            "{file} has several boxes ({}), and a trial is for one box: preview it with `forebay apply --dry-run {file}`, update \
              running boxes with `forebay reload`, or start one with `forebay {role} --config {file} --box NAME`",
             names.join(", ")
         ))
@@ -314,9 +344,15 @@ mod with_host {
 impl Apply {
     /// Refuses the command, which this build lacks.
     pub fn execute(self) -> anyhow::Result<ExitCode> {
-        let _ = (self.file, self.confirm, self.config, self.socket, self.json);
-        Err(super::needs_host("apply"))
+        let _ = (self.dry_run, self.confirm, self.config, self.socket);
+        preview(&self.file, self.json)
     }
+}
+
+/// Refuses the command, which this build lacks.
+#[cfg(not(feature = "host"))]
+pub(super) fn preview(_file: &std::path::Path, _json: bool) -> anyhow::Result<ExitCode> {
+    Err(super::needs_host("apply"))
 }
 
 #[cfg(test)]

@@ -12,6 +12,8 @@ use super::status::Target;
 /// is on trial, no file changes.
 ///
 /// If `forebay confirm` was interrupted, run it again: it completes the change.
+///
+/// Exit code 1: nothing is on trial, or no box answers; 2: --config is not the box's file.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:\n  \
     forebay confirm\n  \
@@ -27,6 +29,8 @@ pub struct Confirm {
 /// End a trial now, and go back.
 ///
 /// Ends the trial that `forebay apply` started, without waiting for its time to pass.
+///
+/// Exit code 1: nothing is on trial, or no box answers.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:\n  \
     forebay revert")]
@@ -52,8 +56,8 @@ mod with_host {
 
     use super::*;
     use crate::commands::candidate::{Candidate, file_of};
+    use crate::commands::print;
     use crate::commands::status::{ANOTHER_QUESTION, State};
-    use crate::commands::{BadInput, print};
 
     impl Target {
         /// Sockets of the boxes with a trial, and of the boxes without one.
@@ -103,7 +107,8 @@ mod with_host {
             for socket in others.iter().filter(|_| on_trial.is_empty()) {
                 is_done |= finish(socket, config)?;
             }
-            if is_done { Ok(ExitCode::SUCCESS) } else { Err(BadInput(NOTHING.into()).into()) }
+            anyhow::ensure!(is_done, NOTHING);
+            Ok(ExitCode::SUCCESS)
         }
     }
 
@@ -111,9 +116,7 @@ mod with_host {
         /// Reverts at each box that waits for a word.
         pub fn execute(self) -> anyhow::Result<ExitCode> {
             let [on_trial, _] = self.target.by_trial()?;
-            if on_trial.is_empty() {
-                return Err(BadInput(NOTHING.into()).into());
-            }
+            anyhow::ensure!(!on_trial.is_empty(), NOTHING);
             for socket in on_trial {
                 print(&(told(&socket, Request::Revert)? + "\n"))?;
             }

@@ -11,6 +11,9 @@ use std::process::ExitCode;
 ///
 /// On SIGTERM and SIGINT the sendbox sends its queued packets, and the kernel takes over. On SIGHUP
 /// it reads its files again, as after `forebay reload`.
+///
+/// Exit code 1: a device, a privilege or a port is missing, or the box failed; 2: a file is wrong, or
+/// the start was on trial and you did not confirm it. Units start the box again after 1, not after 2.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:\n  \
     forebay sendbox --config sendbox.toml --dry-run   # measures, and shapes nothing\n  \
@@ -37,6 +40,9 @@ pub struct Sendbox {
 /// Runs in the foreground, as root or with the capabilities of its systemd unit. The receivebox
 /// only watches: the kernel forwards, even if this process ends. On SIGHUP it reads its files
 /// again, as after `forebay reload`.
+///
+/// Exit code 1: a device, a privilege or a port is missing, or the box failed; 2: a file is wrong, or
+/// the start was on trial and you did not confirm it. Units start the box again after 1, not after 2.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:\n  \
     forebay receivebox --config receivebox.toml")]

@@ -8,7 +8,7 @@ use std::process::ExitCode;
 /// Checks kernel, privileges and devices, and names a fix for each failure. Changes nothing, except
 /// with `--clean`.
 ///
-/// Exit code 0: a box can run; 1: a check failed.
+/// Exit code 0: a box can run; 1: a check failed; 2: the file of --config is wrong.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:\n  \
     forebay doctor eth0 eth1\n  \

@@ -14,8 +14,8 @@ use std::process::ExitCode;
 /// device. If the route to --to leaves through a bridge with two ports, the sendbox goes between
 /// them. If the route leaves through a tunnel such as WireGuard, the WAN is the tunnel's device.
 ///
-/// Exit code 2: an option is wrong, a file exists already, or the kernel lacks an answer that a box
-/// needs.
+/// Exit code 2: an option is wrong or missing, because the kernel does not know its value, or a file
+/// exists already.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:\n  \
     forebay init sendbox --peer 10.2.1.2 --to 10.2.0.0/16 --from 10.1.0.0/16\n  \

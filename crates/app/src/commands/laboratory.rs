@@ -7,7 +7,6 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use super::BadInput;
 use crate::COMMIT;
 
 /// The program, and the package that has it.
@@ -71,11 +70,10 @@ pub(crate) fn known(cli: clap::Command) -> clap::Command {
 /// returns the reason if it cannot.
 pub(crate) fn exec(what: &str) -> anyhow::Error {
     let Some(program) = program() else {
-        return BadInput(format!(
+        return anyhow::anyhow!(
             "`forebay {what}` needs the package {PACKAGE}: install the same version, or put its program next \
              to this one"
-        ))
-        .into();
+        );
     };
     let mut command = Command::new(&program);
     let error = command.args(std::env::args_os().skip(1)).env(CALLER, COMMIT).exec();
@@ -96,11 +94,11 @@ fn program() -> Option<PathBuf> {
 /// # Errors
 ///
 /// Both commits, and what to do.
-pub fn check_caller() -> Result<(), BadInput> {
+pub fn check_caller() -> anyhow::Result<()> {
     match std::env::var(CALLER) {
-        Ok(caller) if caller != COMMIT => Err(BadInput(format!(
+        Ok(caller) if caller != COMMIT => anyhow::bail!(
             "forebay was built from commit {caller}, and {PACKAGE} from commit {COMMIT}: allowed are two programs of one build"
-        ))),
+        ),
         _ => Ok(()),
     }
 }

@@ -6,6 +6,7 @@ use std::process::ExitCode;
 
 use anyhow::Context;
 use clap::Command;
+use forebay_core::spec::one_of;
 
 use super::{BadInput, print};
 
@@ -59,7 +60,7 @@ impl Man {
         for name in &self.command {
             let below = || command.get_subcommands().filter(|below| !below.is_hide_set());
             let names: Vec<&str> = below().map(Command::get_name).collect();
-            let refused = || BadInput(format!("{name}: allowed is one of {}", names.join(", ")));
+            let refused = || BadInput(format!("{name}: allowed is {}", one_of(name, &names)));
             command = below().find(|below| below.get_name() == name).ok_or_else(refused)?;
         }
         let mut page = Vec::new();

@@ -11,6 +11,7 @@ mod doctor;
 mod explain;
 pub mod foreign_rust;
 mod init;
+pub mod interrupt;
 #[cfg(feature = "host")]
 mod keep_python;
 #[cfg(feature = "host")]
@@ -41,7 +42,7 @@ use anyhow::Context;
 
 use crate::{Commands, Program};
 
-/// A mistake in the input; ends the program with exit code 2.
+/// A mistake in the arguments or in a file; ends the program with exit code 2.
 #[derive(Debug)]
 pub struct BadInput(pub String);
 
@@ -53,7 +54,7 @@ impl std::fmt::Display for BadInput {
 
 impl std::error::Error for BadInput {}
 
-/// The exit code that `error` ends the program with.
+/// The exit code that `error` ends the program with: 2 for wrong arguments and files, else 1.
 pub fn exit_code(error: &anyhow::Error) -> ExitCode {
     if error.downcast_ref::<BadInput>().is_some() { ExitCode::from(2) } else { ExitCode::FAILURE }
 }
@@ -67,11 +68,10 @@ pub fn within(text: &str, least: f64, most: f64) -> Result<f64, String> {
 /// The answer of a command that this build cannot run: the command stays visible and says why.
 #[cfg(not(feature = "host"))]
 pub fn needs_host(command: &str) -> anyhow::Error {
-    BadInput(format!(
+    anyhow::anyhow!(
         "`forebay {command}` is not in this build, which was made with --no-default-features: \
          on Linux, with clang and libelf-dev installed, run `cargo build --release`"
-    ))
-    .into()
+    )
 }
 
 /// The subcommands. The documentation of the arguments is the help text: documentation of a variant

@@ -8,8 +8,8 @@ use std::process::ExitCode;
 /// process controls the connections. `forebay agent` has more algorithms. When this command ends,
 /// open connections keep their algorithm, and new connections cannot select it.
 ///
-/// Exit code 1: the kernel refused, for example a name that is taken; 2: a privilege, a function of
-/// the kernel or the algorithm is missing.
+/// Exit code 1: the kernel refused, for example a name that is taken, or a privilege or a function of
+/// the kernel is missing; 2: there is no such algorithm.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:\n  \
     forebay native --algorithm cubic                 # registers fb_native_cubic\n  \
@@ -31,8 +31,7 @@ impl Native {
         use super::agent::exit;
 
         let kind = |name: &String| {
-            let refusal =
-                |allowed| BadInput(format!("--algorithm {name}: allowed is one of {allowed}"));
+            let refusal = |allowed| BadInput(format!("--algorithm {name}: allowed is {allowed}"));
             native::KernelAlgorithm::named(name).map_err(refusal)
         };
         let kinds = self.algorithms.iter().map(kind).collect::<Result<Vec<_>, _>>()?;

@@ -9,7 +9,7 @@ type Group = (&'static str, &'static [&'static str]);
 
 /// The groups of commands for operators.
 const OPERATORS: [Group; 4] = [
-    ("Operators, set up a bundle", &["probe", "doctor", "init", "keygen", "check-config", "plan"]),
+    ("Operators, set up a bundle", &["probe", "doctor", "init", "keygen", "check-config"]),
     ("Operators, run boxes and agents", &["sendbox", "receivebox", "triangle", "agent", "native"]),
     ("Operators, watch them", &["status", "top", "explain", "record", "replay"]),
     ("Operators, change a configuration", &["reload", "apply", "confirm", "revert"]),
@@ -21,6 +21,7 @@ const RESEARCHERS: [Group; 3] = [
         "Researchers, run experiments",
         &[
             "demo",
+            "plan",
             "run",
             "bench",
             "reproduce",

@@ -12,7 +12,7 @@ use super::status::Target;
 /// sockets, accounts, the trace) need a restart of the box. If one of these changed, the box
 /// refuses the whole file. SIGHUP does the same as this command.
 ///
-/// Exit code 2: a file was refused.
+/// Exit code 1: no box runs, or one does not answer; 2: a file was refused, and nothing changed.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:\n  \
     forebay reload\n  \

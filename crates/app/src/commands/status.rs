@@ -16,6 +16,8 @@ pub struct Target {
 }
 
 /// Show the state of running boxes and agents, with reasons.
+///
+/// Exit code 1: no box or agent runs, or one does not answer; 2: no bundle has such a name.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:\n  \
     forebay status\n  \

@@ -47,7 +47,7 @@ fn registered() -> String {
 }
 
 #[test]
-fn agent_without_privilege_exits_with_2() {
+fn agent_without_privilege_exits_with_1() {
     let folder = tempfile::tempdir().unwrap();
     let mut command = forebay(folder.path(), &["agent", "--algorithm", "highspeed"]);
     if nix::unistd::geteuid().is_root() {
@@ -55,7 +55,7 @@ fn agent_without_privilege_exits_with_2() {
         command.uid(65_534).gid(65_534);
     }
     let output = command.output().unwrap();
-    assert_eq!(output.status.code(), Some(2), "{output:?}");
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
     let stderr = text(&output.stderr);
     assert!(stderr.starts_with("error: ") && stderr.lines().count() == 1, "{stderr}");
     assert!(output.stdout.is_empty());

@@ -14,6 +14,7 @@ use serde_json::json;
 use super::run::{BUILD, parse_sets};
 use super::{jobs, refuse, share};
 use forebay::commands::foreign_rust::in_sets;
+use forebay::commands::interrupt::resume_after_interrupt;
 use forebay::commands::python::Python;
 use forebay::print;
 
@@ -22,7 +23,8 @@ use forebay::print;
 /// Always simulates unless --backend says otherwise, unlike `forebay run`, which uses real kernels
 /// by default.
 ///
-/// Exit code 1: an experiment failed or missed its published results.
+/// Exit code 1: an experiment failed or missed its published results; 130: you pressed Ctrl-C. The
+/// same command then continues.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:\n  \
     forebay bench ./my_cc bbr cubic               # your own crate, BBR and CUBIC\n  \
@@ -120,6 +122,7 @@ impl Bench {
             build: BUILD,
             ..Options::default()
         };
+        resume_after_interrupt()?;
         let found = bench(&request, &options, &mut progress::of_each_on_stderr());
         let found = found.map_err(refuse)?;
         print(&if self.json { format!("{:#}\n", json!(found)) } else { text(&found) })?;

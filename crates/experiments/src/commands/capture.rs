@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use forebay_core::spec::one_of;
 use forebay_core::units::{ByteCount, Duration, format_duration};
 use forebay_lab::capture::{self, CaptureError, Written};
 use forebay_lab::plan::{Experiment, Plan};
@@ -77,8 +78,10 @@ impl Capture {
             pcapng: self.pcapng,
             qlog: self.qlog,
         };
-        let refused = |error: CaptureError| -> anyhow::Error {
-            if error.is_bad_input() { BadInput(error.to_string()).into() } else { error.into() }
+        let refused = |error: CaptureError| match error {
+            CaptureError::Backend(error) => refuse(error),
+            error if error.is_bad_input() => BadInput(error.to_string()).into(),
+            error => error.into(),
         };
         let captured = capture::capture(&experiment, &wanted, &mut |_| ()).map_err(refused)?;
         let packets = wanted.pcapng.zip(captured.pcapng).map(|it| (it, "packets"));
@@ -118,7 +121,7 @@ fn find<'a, T>(
     };
     found.ok_or_else(|| {
         let known: Vec<&str> = all.iter().map(|it| name_of(it).as_str()).collect();
-        let (name, known) = (name.unwrap_or_default(), known.join(", "));
-        BadInput(format!("--{flag} {name}: allowed is one of {known}")).into()
+        let name = name.unwrap_or_default();
+        BadInput(format!("--{flag} {name}: allowed is {}", one_of(name, &known))).into()
     })
 }

@@ -10,6 +10,7 @@ use serde_json::json;
 
 use super::refuse;
 use super::run::BUILD;
+use forebay::commands::interrupt::resume_after_interrupt;
 use forebay::{BadInput, print};
 
 /// Test a bundle under random faults, next to a run without boxes.
@@ -17,7 +18,8 @@ use forebay::{BadInput, print};
 /// Draws a sequence of faults for each seed: on links, packets, messages and boxes. Runs it with
 /// boxes and without, and compares the two runs.
 ///
-/// Exit code 1: a run with boxes was worse than a rule allows, or a sequence could not be judged.
+/// Exit code 1: a run with boxes was worse than a rule allows, or a sequence could not be judged;
+/// 130: you pressed Ctrl-C. The same command then continues.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:\n  \
     forebay chaos\n  \
@@ -52,6 +54,7 @@ impl Arguments {
         let backend = backend::open(&self.backend).map_err(refuse)?;
         let mut chaos = Chaos::new(&*backend, BUILD.commit, &self.out).map_err(refused)?;
         chaos.keep_logs = self.keep_logs;
+        resume_after_interrupt()?;
         let mut rows = Vec::new();
         for seed in self.seeds.iter() {
             let known = if self.force { None } else { chaos.known(seed) };

@@ -3,7 +3,9 @@
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use forebay_core::spec::nearest_words;
 use forebay_lab::compare::{self, CompareOptions, ComparedSide, Comparison, FigurePlace};
+use forebay_lab::metrics::catalogue;
 use forebay_lab::output::text_table;
 use serde_json::json;
 
@@ -55,8 +57,10 @@ impl Compare {
             CompareOptions { level: self.level, above: self.above, metric: self.metric.clone() };
         let found = compare::compare(old, new, &options);
         if found.figures == 0 && !self.metric.is_empty() {
+            let names: Vec<&str> = catalogue().map(|entry| entry.name).collect();
+            let near = nearest_words(&self.metric, &names);
             let refusal = format!(
-                "--metric {}: allowed is a part of the name of a metric that both folders have",
+                "--metric {}: allowed is a part of the name of a metric that both folders have{near}",
                 self.metric
             );
             return Err(BadInput(refusal).into());

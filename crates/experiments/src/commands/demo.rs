@@ -10,7 +10,7 @@ use forebay_lab::{Options, RunError, demo, progress, run};
 
 use super::refuse;
 use super::run::BUILD;
-use forebay::{BadInput, print};
+use forebay::print;
 
 /// A disturbed run is tried again only if the demo still ends within three minutes.
 const RETRY_FOR: Duration = Duration::from_secs(90);
@@ -20,7 +20,7 @@ const RETRY_FOR: Duration = Duration::from_secs(90);
 /// Connects two sites on this machine in network namespaces, and sends traffic with and without
 /// boxes. Needs root and Linux 5.15. Changes nothing outside its namespaces.
 ///
-/// Exit code 1: the boxes gained nothing.
+/// Exit code 1: the boxes gained nothing, or the demo cannot run here, for example without root.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:\n  \
     forebay demo --quick")]
@@ -63,11 +63,10 @@ impl Demo {
 /// The missing requirement and how to install it.
 fn explain(error: RunError) -> anyhow::Error {
     match error {
-        RunError::Backend(BackendError::Unavailable(error)) => BadInput(format!(
+        RunError::Backend(BackendError::Unavailable(error)) => anyhow::anyhow!(
             "the demo cannot run here: {error}\nIt needs Linux 5.15 or newer and root, for \
              network namespaces and BPF: as root, `make demo` installs missing packages and runs it"
-        ))
-        .into(),
+        ),
         error => refuse(error),
     }
 }

@@ -55,7 +55,7 @@ impl Work<'_> {
         let package = "python3 with the package forebay[ray]";
         let started = self.command(address, sources).status();
         let status = started.map_err(|error| {
-            BadInput(format!("--engine {address}: python3: {error}: allowed is {package} in PATH"))
+            anyhow::anyhow!("--engine {address}: python3: {error}: allowed is {package} in PATH")
         })?;
         match status.code() {
             Some(0) => Ok(()),

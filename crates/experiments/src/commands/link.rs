@@ -22,8 +22,10 @@ use forebay_scenario::{self as scenario, Property};
 /// route. The command cannot reach services on this machine's loopback address. It reaches other
 /// hosts only if this machine forwards and translates its packets.
 ///
-/// Needs root. Exits with the status of the command, and prints a summary of both directions on
-/// stderr.
+/// Needs root. Prints a summary of both directions on stderr.
+///
+/// Exit code: that of the command, or 128 and the number of the signal that ended it. If the command
+/// did not start: 1 without root, and 2 for a wrong option or an unknown command.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:\n  \
     forebay link --rate 10Mbit/s --delay 25ms --qdisc 'fq_codel(limit=1000p)' -- \\\n    \

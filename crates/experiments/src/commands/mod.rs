@@ -31,12 +31,14 @@ use std::process::ExitCode;
 use forebay::commands::needs_host;
 use forebay::{BadInput, Commands, Program};
 use forebay_lab::RunError;
+use forebay_lab::backend::BackendError;
 use forebay_lab::store::StoreError;
 
-/// Turns errors that stop a plan into errors of the command. Errors that the user can fix end the
-/// program with exit code 2.
+/// Turns errors that stop a plan into errors of the command. Wrong arguments and files end the program
+/// with exit code 2, and a machine or a user that cannot run the plan with 1.
 pub fn refuse(error: impl Into<RunError>) -> anyhow::Error {
     match error.into() {
+        error @ RunError::Backend(BackendError::Unavailable(_)) => error.into(),
         RunError::Store(error @ StoreError::Folder { .. }) => {
             BadInput(format!("--out {error}")).into()
         }

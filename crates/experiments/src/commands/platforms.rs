@@ -17,7 +17,8 @@ use forebay_core::units::{Rate, parse_duration};
 /// so an interrupted measurement continues where it stopped.
 ///
 /// Exit code 1: a claim failed, is open or was not shown (void, unsteady, too few trials). Also if reports were lost,
-/// or an agent that was slowed on purpose was not detected.
+/// or an agent that was slowed on purpose was not detected, or root is missing. 130: you pressed Ctrl-C. The same
+/// command then continues.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:\n  \
     forebay platforms                                # everything: hours\n  \
@@ -102,6 +103,7 @@ enum Counters {
 mod with_host {
     use std::collections::BTreeSet;
 
+    use forebay_core::spec::one_of;
     use forebay_lab::judge::{ClaimResults, Claims, Judged, PlanClaims, table};
     use forebay_lab::plan::curves::is_bin;
     use forebay_lab::plan::{Plan, Seeds};
@@ -112,6 +114,7 @@ mod with_host {
     use super::*;
     use crate::commands::refuse;
     use crate::commands::run::BUILD;
+    use forebay::commands::interrupt::resume_after_interrupt;
     use forebay::{BadInput, print};
 
     /// Shortest and longest measured part of a trial.
@@ -173,6 +176,7 @@ mod with_host {
         pub fn execute(self) -> anyhow::Result<ExitCode> {
             self.check()?;
             let algorithm = self.algorithm()?;
+            resume_after_interrupt()?;
             let costs = self.costs(algorithm)?;
             let behaviour = match self.what.has_behaviour() {
                 true => self.behaviour(algorithm)?,
@@ -226,8 +230,8 @@ mod with_host {
         fn algorithm(&self) -> Result<CostAlgorithm, BadInput> {
             let named = CostAlgorithm::ALL.iter().find(|(name, _)| *name == self.algorithm);
             named.map(|(_, algorithm)| *algorithm).ok_or_else(|| {
-                let allowed = CostAlgorithm::ALL.map(|(name, _)| name).join(", ");
-                BadInput(format!("--algorithm {}: allowed is one of {allowed}", self.algorithm))
+                let allowed = one_of(&self.algorithm, &CostAlgorithm::ALL.map(|(name, _)| name));
+                BadInput(format!("--algorithm {}: allowed is {allowed}", self.algorithm))
             })
         }
 

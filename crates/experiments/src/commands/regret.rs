@@ -13,6 +13,7 @@ use serde_json::json;
 
 use super::run::BUILD;
 use super::{jobs, refuse};
+use forebay::commands::interrupt::resume_after_interrupt;
 use forebay::print;
 
 /// Compare a site with and without boxes on random changing paths.
@@ -22,7 +23,7 @@ use forebay::print;
 /// with connections that start up to 2 ms later (the effect of chance); with boxes whose limits are
 /// too high to limit anything; and with boxes.
 ///
-/// Exit code 1: a bound is not met.
+/// Exit code 1: a bound is not met; 130: you pressed Ctrl-C. The same command then continues.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:\n  \
     forebay regret --seeds 1..20             # the worst of 20 sequences\n  \
@@ -68,6 +69,7 @@ impl Arguments {
             force: self.force,
             build: BUILD,
         };
+        resume_after_interrupt()?;
         let mut printed = Ok(true);
         let rows = regret(&request, &mut |row| {
             if !self.json && printed.is_ok() {

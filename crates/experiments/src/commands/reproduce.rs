@@ -11,6 +11,7 @@ use serde_json::json;
 
 use super::run::BUILD;
 use super::{jobs, refuse};
+use forebay::commands::interrupt::resume_after_interrupt;
 use forebay::{BadInput, print};
 
 /// Repeat the experiments of a study, and check its claims.
@@ -18,7 +19,8 @@ use forebay::{BadInput, print};
 /// Runs each experiment of a study, and compares the results with its claims. Simulates unless
 /// --backend says otherwise.
 ///
-/// Exit code 1: a claim is not met, or an experiment failed.
+/// Exit code 1: a claim is not met, or an experiment failed; 130: you pressed Ctrl-C. The same command
+/// then continues.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:\n  \
     forebay reproduce bundler --list\n  \
@@ -91,6 +93,7 @@ impl Reproduce {
             build: BUILD,
             ..Options::default()
         };
+        resume_after_interrupt()?;
         let found = reproduce(&study, &options, &mut progress::of_each_on_stderr());
         let found = found.map_err(refuse)?;
         if self.json {

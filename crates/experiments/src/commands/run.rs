@@ -12,6 +12,7 @@ use serde_json::json;
 use super::engine::{Engine, Work};
 use super::refuse;
 use forebay::commands::foreign_rust::{With, in_sets};
+use forebay::commands::interrupt::{command_line, resume_after_interrupt};
 use forebay::commands::python::Python;
 use forebay::{BadInput, print};
 
@@ -28,7 +29,9 @@ pub const BUILD: Build = Build {
 /// Makes the runs of a plan (arms, cells and seeds) that the store lacks. Writes the results into a
 /// SQLite file and an HTML report.
 ///
-/// Exit code 1: a run was not valid, or a box ended during a run.
+/// Exit code 1: a run was not valid, a box ended during a run, or the back end cannot run here, for
+/// example without root; 2: a plan or an option is wrong; 130: you pressed Ctrl-C. The same command
+/// then continues.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:\n  \
     forebay run bundler/main --seeds 1..3                # real kernel TCP; needs root\n  \
@@ -81,6 +84,9 @@ pub struct Run {
     /// counts.
     #[arg(long)]
     force: bool,
+    /// Print no progress on stderr; only warnings, problems of runs, and errors.
+    #[arg(short, long)]
+    quiet: bool,
     /// Keep packet logs of the emulator and of ns-3, and traces of the boxes, in this folder.
     #[arg(long, value_name = "DIR")]
     keep_logs: Option<PathBuf>,
@@ -96,8 +102,12 @@ impl Run {
     pub fn execute(self) -> anyhow::Result<ExitCode> {
         self.python.know_in_plans()?;
         let plans = self.plans().map_err(refuse)?;
+        if backend::lacks_root(&self.backend) {
+            return Err(without_root());
+        }
         plans.iter().for_each(note_replacements);
         plans.iter().for_each(warn_of_references);
+        resume_after_interrupt()?;
         if let Engine::Ray(address) = &self.engine {
             self.give_to(address, &plans)?;
         }
@@ -113,7 +123,11 @@ impl Run {
         };
         let mut all: Vec<Results> = Vec::new();
         for plan in &plans {
-            let results = forebay_lab::run(plan, &options, &mut *progress::on_stderr());
+            let mut shown = match self.quiet {
+                true => progress::problems_on_stderr(),
+                false => progress::on_stderr(),
+            };
+            let results = forebay_lab::run(plan, &options, &mut *shown);
             let results = results.map_err(refuse)?;
             if !self.json {
                 let report = results.report.display();
@@ -163,6 +177,17 @@ impl Run {
         };
         self.plans.iter().map(load).collect()
     }
+}
+
+/// Why nothing was run, and the same command for the simulator.
+fn without_root() -> anyhow::Error {
+    let line = command_line(&["--backend", "--keep-logs"]);
+    anyhow::anyhow!(
+        "--backend {} needs root for network namespaces: run it with sudo, or simulate:\n  \
+         {line} --backend {}",
+        backend::NAMES[1],
+        backend::SIMULATOR
+    )
 }
 
 /// Reads the values of `--set`.

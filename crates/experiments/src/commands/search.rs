@@ -14,6 +14,7 @@ use forebay_studies::search::{
 
 use super::refuse;
 use super::run::BUILD;
+use forebay::commands::interrupt::resume_after_interrupt;
 use forebay::{BadInput, print};
 
 /// Find the path on which an algorithm is worst, as a plan.
@@ -22,6 +23,9 @@ use forebay::{BadInput, print};
 /// and breeds new cases from the worst ones. At the end, simplifies the worst case as long as its
 /// metric stays within 5 %. Each case runs with three seeds, and their median counts. The result is
 /// a plan.
+///
+/// Exit code 2: algorithm, metric or space are wrong; 130: you pressed Ctrl-C. The same command then
+/// continues.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:\n  \
     forebay search --list\n  \
@@ -92,6 +96,7 @@ impl Search {
             build: BUILD,
             stop: Stop::default(),
         };
+        resume_after_interrupt()?;
         let found = search::search(&request, &mut *search::on_stderr()).map_err(refuse)?;
         if self.json {
             print(&format!("{:#}\n", found.document(&request)))?;

@@ -14,6 +14,7 @@ use forebay_studies::sensitivity::{
 
 use super::run::BUILD;
 use super::{jobs, refuse};
+use forebay::commands::interrupt::resume_after_interrupt;
 use forebay::print;
 
 /// The exit code where something is left to run.
@@ -27,7 +28,7 @@ const MINUTES_MAX: u64 = 10_080;
 /// change on bundler/main, bundler/draft, bundler/real_paths (cut to 35 s) and eight cells of
 /// world. Compares each effect with the spread over seeds with all defaults.
 ///
-/// Exit code 3: runs are left; call the command again to continue.
+/// Exit code 3: runs are left; 130: you pressed Ctrl-C. In both cases the same command continues.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:\n  \
     forebay sensitivity --list\n  \
@@ -74,6 +75,7 @@ impl Arguments {
             folder: self.out,
             build: BUILD,
         };
+        resume_after_interrupt()?;
         let table = sensitivity(&request, &mut show).map_err(refuse)?;
         if let Some(folder) = self.docs {
             for (name, text) in [("sensitivity.csv", table.csv()), ("sensitivity.md", table.page())]

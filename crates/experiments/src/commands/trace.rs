@@ -284,6 +284,8 @@ impl Convert {
     /// The path of a bundle in an archive; says on stderr what share of the time is measured.
     #[cfg(feature = "host")]
     fn recorded(&self, file: &str) -> anyhow::Result<String> {
+        use forebay_core::spec::one_of;
+
         if let Some(delays) = &self.delays {
             let reason = "allowed with a trace without delays that is not an archive";
             return Err(BadInput(format!("--delays {}: {reason}", delays.display())).into());
@@ -293,7 +295,8 @@ impl Convert {
         let Some((bundle, rows)) = paths.of(self.bundle.as_deref()) else {
             let reason = match &self.bundle {
                 Some(name) if !names.is_empty() => {
-                    format!("--bundle {name}: allowed is one of {}", names.join(", "))
+                    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+                    format!("--bundle {name}: allowed is {}", one_of(name, &names))
                 }
                 _ => format!(
                     "{file}: the archive has no path: allowed is one with path.jsonl, which `forebay record` \

@@ -57,9 +57,9 @@ fn no_fix_cuts_a_remote_machine_off() {
         String::from_utf8([stdout, stderr].concat()).unwrap()
     };
     let doctor = &["doctor", "--config", "box.toml"][..];
-    let plan = &["plan", "box.toml"][..];
+    let preview = &["apply", "--dry-run", "box.toml"][..];
     let ssh = Some("192.0.2.9 50000 192.0.2.2 22");
-    for arguments in [doctor, plan] {
+    for arguments in [doctor, preview] {
         let said = run(arguments, None);
         assert!(said.contains(JOINS), "{said}");
         let said = run(arguments, ssh);
@@ -67,7 +67,7 @@ fn no_fix_cuts_a_remote_machine_off() {
         assert!(said.contains("box.forward = \"route\""), "{said}");
     }
     ip(&machine, "route add 198.51.100.0/24 via 192.0.2.1\n");
-    for arguments in [doctor, plan] {
+    for arguments in [doctor, preview] {
         let said = run(arguments, None);
         assert!(!said.contains("master") && said.contains("to the peer 198.51.100.2"), "{said}");
     }

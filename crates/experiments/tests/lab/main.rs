@@ -71,6 +71,108 @@ fn lists_name_what_can_be_asked_for() {
 }
 
 #[test]
+fn plans_are_listed_in_a_line_each() {
+    let list = stdout_of(&["list", "plans"]);
+    assert!(list.lines().count() > 100 && list.lines().all(|line| line.contains("  ")), "{list}");
+    assert!(list.lines().any(|line| line.starts_with("bundler/main ")), "{list}");
+    let by_name = stdout_of(&["list", "plans", "QUEUE_SHIFT"]);
+    let names: Vec<&str> = by_name.lines().filter_map(|it| it.split(' ').next()).collect();
+    assert_eq!(names, ["bundler/queue_shift", "bundler/queue_shift_both"]);
+    let title = list.lines().find_map(|it| it.strip_prefix("bundler/queue_shift ")).unwrap();
+    let by_title = stdout_of(&["list", "plans", title.trim()]);
+    assert!(by_title.contains("bundler/queue_shift "), "{by_title}");
+    let json = stdout_of(&["list", "plans", "queue_shift", "--json"]);
+    let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+    assert_eq!(json.as_array().unwrap().len(), 2, "{json}");
+    assert!(
+        refusal_of(&["list", "plans", "queue_shfit"]).contains("; nearest is bundler/queue_shift")
+    );
+    assert!(refusal_of(&["list", "metrics", "x"]).contains("PATTERN x: allowed with"));
+}
+
+#[test]
+fn misspelt_names_get_the_nearest() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().to_str().unwrap();
+    for (arguments, nearest) in [
+        (&["run", "bundler/mian"][..], "`forebay list plans`; nearest is bundler/main"),
+        (&["plan", "check", "bundler/mian"], "; nearest is bundler/main"),
+        (&["run", "bundler/main", "--arms", "status_qou"], "; nearest is status_quo"),
+        (&["capture", "bundler/main", "--qlog", "q", "--arm", "status_qou"], "status_quo\n"),
+        (&["bench", "cubic", "--only", "parkinglot", "--out", out], "; nearest is parking_lot"),
+        (&["reproduce", "bundler", "--only", "mian"], "; nearest is main"),
+        (&["reproduce", "bundlr"], "; nearest is bundler"),
+        (&["man", "statsu"], "; nearest is status"),
+        (&["search", "cubci"], "; nearest is cubic"),
+        (&["search", "cubic", "--metric", "utilisation"], "; nearest is utilization"),
+        (&["run", "bundler/main", "--set", "bottleneck.qdisc=fqcodel"], "; nearest is fq_codel"),
+        (&["run", "bundler/main", "--backend", "smi"], "; nearest is sim"),
+    ] {
+        let error = refusal_of(arguments);
+        assert!(error.contains(nearest), "{arguments:?}: {error}");
+    }
+}
+
+#[test]
+fn quiet_run_prints_results_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().to_str().unwrap();
+    let run = ["run", "ccperf/deep_buffers", "--backend", "sim", "--seed", "1", "--set", "stop=9s"];
+    let output = output(&[&run[..], &["--set", "aut=cubic", "--quiet", "--out", out]].concat());
+    let error = text(&output.stderr);
+    assert!(!error.contains("after") && !error.contains("[1/"), "{error}");
+    assert!(text(&output.stdout).contains("report: "), "{}", text(&output.stdout));
+}
+
+#[cfg(feature = "host")]
+#[test]
+fn interrupted_run_exits_130_and_resumes() {
+    use std::io::{BufRead, BufReader};
+
+    use nix::sys::signal::{Signal, kill};
+    use nix::unistd::Pid;
+
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().to_str().unwrap();
+    let arguments = ["run", "bundler/main", "--backend", "sim", "--set", "stop=600s", "--out", out];
+    let mut run = forebay(&arguments);
+    let mut run = run.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(run.stderr.take().unwrap()).lines().map(Result::unwrap);
+    assert!(lines.any(|line| line.starts_with("[1/")), "the first run has begun");
+    kill(Pid::from_raw(run.id() as i32), Signal::SIGINT).unwrap();
+    let said: Vec<String> = lines.collect();
+    assert_eq!(run.wait().unwrap().code(), Some(130), "{said:?}");
+    let again = format!("  forebay {}", arguments.join(" "));
+    assert!(said.iter().any(|line| line.contains("complete results are kept")), "{said:?}");
+    assert_eq!(said.last(), Some(&again), "{said:?}");
+}
+
+#[cfg(feature = "host")]
+#[test]
+fn run_without_root_writes_nothing() {
+    use std::os::unix::process::CommandExt;
+
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("out");
+    let mut run = forebay(&["run", "bundler/main", "--seeds", "1..3", "--set", "stop=30s"]);
+    run.args(["--backend", "emu", "--out"]).arg(&out);
+    if nix::unistd::geteuid().is_root() {
+        // User `nobody` on every Debian.
+        run.uid(65534).gid(65534);
+    }
+    let refused = run.output().unwrap();
+    let error = text(&refused.stderr);
+    assert_eq!(refused.status.code(), Some(1), "{error}");
+    let expected = format!(
+        "needs root for network namespaces: run it with sudo, or simulate:\n  forebay run bundler/main \
+         --seeds 1..3 --set stop=30s --out {} --backend sim\n",
+        out.display()
+    );
+    assert!(error.ends_with(&expected), "{error}");
+    assert!(refused.stdout.is_empty() && !out.exists());
+}
+
+#[test]
 fn study_is_listed_reproduced_and_unknown_names_refused() {
     let listing = stdout_of(&["reproduce", "bundler", "--list"]);
     assert!(listing.contains("competing_bundles") && listing.contains("figure 11"), "{listing}");
@@ -79,7 +181,7 @@ fn study_is_listed_reproduced_and_unknown_names_refused() {
     let only = &json["experiments"][0];
     assert!(only["plan"] == "bundler/main" && only["seeds"]["sim"] == "1..10", "{json}");
     for (arguments, reason) in [
-        (&["nonesuch"][..], "allowed is bundler"),
+        (&["nonesuch"][..], "allowed is one of bundler"),
         (&["bundler", "--only", "nonesuch"], "allowed is main, "),
         (&["bundler", "--backend", "ns2"], "allowed is one of sim, emu"),
         (&["bundler", "--only", "low_load", "--backend", "emu"], "none runs with"),
@@ -483,7 +585,7 @@ fn missing_ns3_is_refused_with_package() {
         forebay(&["run", "ccperf/deep_buffers", "--as-published", "--backend", "ns3"]);
     let output = command.arg("--out").arg(&out).env("PATH", "").output().unwrap();
     let error = text(&output.stderr);
-    assert_eq!(output.status.code(), Some(2), "{error}");
+    assert_eq!(output.status.code(), Some(1), "{error}");
     assert!(error.contains("apt-get install libns3-dev g++ pkg-config"), "{error}");
     assert!(!out.exists());
 }
@@ -512,7 +614,7 @@ fn demo_without_root_names_missing_requirements() {
     }
     // User `nobody` on every Debian.
     let output = forebay(&["demo", "--quick"]).uid(65534).gid(65534).output().unwrap();
-    assert_eq!(output.status.code(), Some(2));
+    assert_eq!(output.status.code(), Some(1));
     let error = text(&output.stderr);
     assert!(error.contains("need root") && error.contains("make demo"), "{error}");
 }

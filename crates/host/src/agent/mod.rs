@@ -140,16 +140,12 @@ pub enum AgentError {
 }
 
 impl AgentError {
-    /// Whether the failure is one of input (exit code 2): an agent cannot run here at all, or cannot
-    /// write this recording.
+    /// Whether an option is wrong (exit code 2), such as the file of a recording that exists already.
     pub fn is_bad_input(&self) -> bool {
-        match self {
-            Self::Privilege(_) | Self::Unsupported(_) => true,
-            Self::Ebpf(error) => matches!(error, forebay_ebpf::Error::Privilege),
-            Self::SetUp(error) => {
-                matches!(error.kind(), io::ErrorKind::AlreadyExists | io::ErrorKind::InvalidInput)
-            }
-            Self::Failed(_) => false,
-        }
+        matches!(
+            self,
+            Self::SetUp(error)
+                if matches!(error.kind(), io::ErrorKind::AlreadyExists | io::ErrorKind::InvalidInput)
+        )
     }
 }

@@ -296,8 +296,8 @@ fn check_cc(flow: &plan::Flow) -> Result<(), BackendError> {
             let kind = agent::native::KernelAlgorithm::named(&flow.cc.kind);
             kind.map_err(|allowed| {
                 let (name, cc) = (&flow.name, flow.cc_name());
-                let reason = format!("flow.{name}.cc = {cc}: allowed in BPF is one of {allowed}");
-                BackendError::Unavailable(reason)
+                let reason = format!("flow.{name}.cc = {cc}: allowed in BPF is {allowed}");
+                BackendError::Unsupported(reason)
             })?;
         }
     }

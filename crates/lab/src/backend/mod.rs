@@ -18,6 +18,7 @@ pub(crate) use emu::capture as emulate;
 pub use sim::{Driven, driven};
 pub(crate) use sim::{NetworkFlow, Sight, observe};
 
+use forebay_core::spec::one_of;
 use serde_json::Value;
 
 use crate::metrics::RunRows;
@@ -182,6 +183,18 @@ pub const ORACLE: &str = "ns3";
 /// The default back end: real kernels if this build has them.
 pub const DEFAULT: &str = if cfg!(feature = "host") { "emu" } else { "sim" };
 
+/// The back end that runs everywhere and for every user.
+pub const SIMULATOR: &str = NAMES[0];
+
+/// Whether the back end called `name` needs root, and this process is another user's.
+pub fn lacks_root(name: &str) -> bool {
+    #[cfg(feature = "host")]
+    let is_root = nix::unistd::geteuid().is_root();
+    #[cfg(not(feature = "host"))]
+    let is_root = true;
+    name == NAMES[1] && !is_root
+}
+
 /// The back end called `name`.
 pub fn open(name: &str) -> Result<Box<dyn Backend>, BackendError> {
     match name {
@@ -203,9 +216,9 @@ pub fn open(name: &str) -> Result<Box<dyn Backend>, BackendError> {
              command `forebay run --backend ns3` has it"
                 .into(),
         )),
-        _ => Err(BackendError::Unavailable(format!(
-            "--backend {name}: allowed is one of {}, {ORACLE}",
-            NAMES.join(", ")
-        ))),
+        _ => {
+            let allowed = one_of(name, &[NAMES[0], NAMES[1], ORACLE]);
+            Err(BackendError::Unsupported(format!("--backend {name}: allowed is {allowed}")))
+        }
     }
 }

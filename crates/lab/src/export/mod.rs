@@ -12,6 +12,8 @@ use std::path::{Path, PathBuf};
 pub(crate) use self::csv::Csv;
 use self::parquet::Parquet;
 use self::summaries::{SUMMARY, summary_columns, summary_rows};
+use forebay_core::spec::one_of;
+
 use crate::store::{Cell, Column, Run, Store, StoreError, TABLES};
 
 /// Selects the plans, arms and metrics to export; an empty list selects all.
@@ -285,7 +287,7 @@ fn check(
     let known: Vec<&str> = known.iter().map(String::as_str).collect();
     let allowed = match known.as_slice() {
         [] => "none, because the store has no runs".into(),
-        known => format!("one of {}", known.join(", ")),
+        known => one_of(name, known),
     };
     Err(ExportError::Unknown { flag, name: name.clone(), allowed })
 }

@@ -2,13 +2,14 @@
 
 use std::collections::BTreeSet;
 
+use forebay_core::spec::nearest_words;
 use forebay_core::units::{parse_duration, parse_link_rate};
 use forebay_reader::{Document, Reader};
 use serde::{Deserialize, Serialize};
 
 use super::schema;
 use crate::experiment::Experiment;
-use crate::metrics::{Address, Entry, OF_REQUESTS, SERIES, describe};
+use crate::metrics::{Address, Entry, OF_REQUESTS, SERIES, catalogue, describe};
 
 /// Figures of a plan that declares none, written as in a plan.
 const DEFAULT: &str = include_str!("figures.toml");
@@ -345,7 +346,13 @@ fn metric(
         false => table.refused(key)?,
     };
     if entry(&address).is_none() {
-        return table.refused(key);
+        let fits = |name: &&str| {
+            entry(&Address { quantity: name.to_string(), ..address.clone() }).is_some()
+        };
+        let names: Vec<&str> = catalogue().map(|entry| entry.name).filter(fits).collect();
+        let near = nearest_words(&address.quantity, &names);
+        let allowed = schema::FIGURE.key(key).map_or_else(String::new, |key| key.allowed());
+        return table.refuse(key, allowed + &near);
     }
     check_part(table, key, &address, known);
     let window = address.quantity.rsplit_once('.').map(|(window, _)| window);

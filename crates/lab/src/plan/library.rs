@@ -4,7 +4,7 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use forebay_core::link::{DrawnPath, PathModel, Trace};
-use forebay_core::spec::Spec;
+use forebay_core::spec::{Spec, nearest_words, one_of};
 use forebay_core::traffic::SizeCdf;
 
 use super::PlanError;
@@ -174,11 +174,10 @@ impl Source {
         }
         Self::builtin(PLANS, reference).ok_or_else(|| {
             let names: Vec<&str> = runnable_plans().collect();
-            let reason = format!(
-                "no file and no plan with that name: allowed is one of {}",
-                names.join(", ")
-            );
-            PlanError::of(reference, reason)
+            let near = nearest_words(reference.trim_end_matches(".toml"), &names);
+            let reason = "no file and no plan has this name: allowed is a path, or a name from \
+                          `forebay list plans`";
+            PlanError::of(reference, format!("{reason}{near}"))
         })
     }
 
@@ -233,7 +232,8 @@ impl Source {
             if what == TRACE {
                 names.extend(PathModel::ALL.map(PathModel::name));
             }
-            let reason = format!("no {what} of that name: allowed is one of {}", names.join(", "));
+            let reason =
+                format!("no {what} of that name: allowed is {}", one_of(reference, &names));
             return Err(PlanError::of(reference, reason));
         };
         Self::read(&folder.join(reference))
@@ -273,6 +273,18 @@ fn is_runnable(name: &str, text: &str) -> bool {
     let base = PLANS.iter().find(|(name, _)| base.as_deref() == Some(*name));
     let is_whole = ["bottleneck", "cost"].iter().any(|key| plan.contains_key(*key));
     is_whole || base.is_some_and(|(name, text)| is_runnable(name, text))
+}
+
+/// Title of the built-in plan `name`: its own, or that of a plan that it extends. Reading it is fast, unlike a
+/// [`Plan`](super::Plan).
+pub fn title(name: &str) -> Option<String> {
+    let (_, text) = PLANS.iter().find(|(known, _)| *known == name)?;
+    let plan: toml::Table = text.parse().ok()?;
+    let text = |key: &str| plan.get(key).and_then(toml::Value::as_str);
+    match text("title") {
+        Some(title) => Some(title.trim().into()),
+        None => title(&sibling_name(name, text("extends")?)),
+    }
 }
 
 /// The built-in plans for an algorithm under test, in the order of a benchmark.
@@ -335,7 +347,15 @@ mod tests {
     fn names_resolve_relative_to_their_plan() {
         assert_eq!(sibling_name("bundler/main", "arms.toml"), "bundler/arms");
         assert_eq!(sibling_name("bundler/dynamics/idle", "../arms.toml"), "bundler/arms");
-        let error = Source::plan("bundler/mian").unwrap_err().to_string();
-        assert!(error.contains("bundler/main"), "{error}");
+    }
+
+    #[test]
+    fn misspelt_plan_gets_at_most_five_names() {
+        let error = |name: &str| Source::plan(name).unwrap_err().to_string();
+        let expected = "bundler/mian: no file and no plan has this name: allowed is a path, or a name \
+                        from `forebay list plans`; nearest is bundler/main";
+        assert_eq!(error("bundler/mian"), expected);
+        assert!(error("steady_state").matches(", ").count() < 6, "{}", error("steady_state"));
+        assert!(error("nonesuch").ends_with("`forebay list plans`"), "{}", error("nonesuch"));
     }
 }

@@ -20,7 +20,7 @@ pub use crate::experiment::Experiment;
 use std::sync::Arc;
 
 use forebay_core::cc::Registry;
-use forebay_core::spec::{self, Spec};
+use forebay_core::spec::{self, Spec, one_of};
 use forebay_reader::tree::{self, Node, Origin, Table, Value};
 use forebay_reader::{Document, Problem, Reader, spec_value};
 use library::Source;
@@ -386,7 +386,7 @@ impl Plan {
             .iter()
             .map(|name| {
                 self.arms.iter().find(|arm| arm.name == *name).cloned().ok_or_else(|| {
-                    let reason = format!("no arm {name}: allowed is one of {}", known.join(", "));
+                    let reason = format!("no arm {name}: allowed is {}", one_of(name, &known));
                     PlanError::of(&self.source.file, reason)
                 })
             })

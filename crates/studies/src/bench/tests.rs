@@ -203,6 +203,7 @@ fn each_suite_has_own_plans_folder_and_answer() {
     let refusal =
         |request: BenchRequest| bench(&request, &options, &mut |_| {}).unwrap_err().to_string();
     assert!(refusal(request("parking_lot")).contains("--only parking_lot: allowed is collapse"));
+    assert!(refusal(request("polcier")).ends_with("; nearest is policer"));
     let until = BenchRequest { until: Some(0.1), ..request("policer") };
     assert!(refusal(until).contains("--until: allowed with --suite ccperf"));
     let published = BenchRequest { as_published: true, ..request("policer") };

@@ -4,6 +4,7 @@ use std::cmp::Ordering;
 use std::time::Duration;
 
 use super::case::{COMPETITOR, TESTED};
+use forebay_core::spec::one_of;
 use forebay_lab::metrics::{Part, statistics};
 
 /// A figure of a run between its warm-up and its end, and which way the figure gets worse.
@@ -105,7 +106,7 @@ impl Objective {
         let found = OBJECTIVES.iter().find(|objective| objective.name == name);
         found.ok_or_else(|| {
             let names: Vec<&str> = OBJECTIVES.iter().map(|objective| objective.name).collect();
-            format!("no metric {name:?}: allowed is one of {}", names.join(", "))
+            format!("no metric {name:?}: allowed is {}", one_of(name, &names))
         })
     }
 

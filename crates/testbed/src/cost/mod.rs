@@ -127,7 +127,7 @@ pub enum CostError {
 }
 
 impl CostError {
-    /// Whether costs cannot be measured here, independent of the kernel: exit code 2.
+    /// Whether costs cannot be measured here, independent of the kernel.
     pub fn is_bad_input(&self) -> bool {
         matches!(
             self,

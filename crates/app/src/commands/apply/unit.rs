@@ -7,8 +7,6 @@ use std::process::Command;
 use anyhow::Context;
 use forebay_host::daemon::reload::start;
 
-use crate::commands::BadInput;
-
 /// Requests to systemd about a unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verb {
@@ -54,12 +52,11 @@ pub fn refuse_active(
     if !systemctl(Verb::IsActive).context("cannot run systemctl")? {
         return Ok(());
     }
-    let reason = format!(
+    anyhow::bail!(
         "no box answers at {}, and {unit} is active: name the box's control socket with --socket, or stop the unit \
          first",
         socket.display()
-    );
-    Err(BadInput(reason).into())
+    )
 }
 
 /// Starts a `unit` on trial for `within_s` seconds: its box, whose control socket is to be at `control`, ends

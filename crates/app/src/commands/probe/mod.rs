@@ -25,7 +25,8 @@ use forebay_core::units::{Rate, Ratio, parse_link_rate};
 /// quiet: the probe counts other traffic of the site as a part of the path. A queue before the
 /// first router (--site-hops) is in the site.
 ///
-/// Exit code 0: there is a verdict, good or bad; 1: the path could not be probed.
+/// Exit code 0: there is a verdict, good or bad; 1: the path could not be probed; 2: an option or
+/// PEER is wrong.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:\n  \
     forebay probe --serve                     # at the other site: UDP and TCP port 61477\n  \

@@ -12,15 +12,14 @@ pub mod boxes;
 
 /// Check an agent's recording, or simulate a recording of boxes.
 ///
-/// Recording of an agent: feeds the reports to the same algorithms and compares each decision with
-/// the recorded one, bit for bit. Exit code 0: all are the same; 1: some differ; 2: the file is no
-/// recording.
+/// Recording of an agent (`forebay agent --record`): feeds the reports to the same algorithms, and
+/// compares each decision with the recorded one, bit for bit. Exit code 1: some decisions differ.
 ///
-/// Recording of boxes: prints the events with times and reasons. Then makes a plan from the
-/// measurements of one bundle, simulates it, and prints recorded and simulated figures side by
-/// side. The simulation needs the package forebay-experiments.
+/// Archive of boxes (`forebay record`): prints the events with times and reasons. Then makes a plan
+/// from the measurements of one bundle, simulates it, and prints recorded and simulated figures side
+/// by side. The simulation needs the package forebay-experiments.
 ///
-/// Needs no privilege, and unpacks nothing to the disk.
+/// Needs no privilege, and unpacks nothing to the disk. Exit code 2: FILE is neither.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:\n  \
     forebay replay copa.recording                 # of `forebay agent --record`\n  \

@@ -67,7 +67,7 @@ use crate::port::XdpOptions;
 pub(in crate::daemon) use datapath::datapaths;
 pub use datapath::{DatapathKind, Forward, KernelQdisc};
 /// All errors in the file of a box.
-pub use forebay_reader::FileError as ConfigError;
+pub use forebay_reader::{FileError as ConfigError, Problem as ConfigProblem};
 pub use peer::Peer;
 pub use places::Places;
 pub use uplink::Uplink;
