@@ -6,6 +6,7 @@ mod constants;
 mod deny;
 mod docs;
 mod evaluate;
+mod figures;
 mod fresh;
 mod instructions;
 mod kernels;
@@ -43,7 +44,11 @@ chores:
                folder of them (bundler/main, main, dynamics) or a plan on a back end (main@sim), with
                other settings where docs/claims.toml has such a variant (main@emu+kernel); all
                without one. After N minutes it stops with exit code 3; another call goes on.
-               --list says what is left, and how long it takes
+               --list says what is left, and how long it takes. Draws the pictures at its end
+  figures [--measure] [NAME..]   draws the pictures in docs/pictures from the rows in docs/pictures/data, and prints
+               the result of each, which is its text in the page that shows it. NAME is a picture (queue, world);
+               all without one. --measure makes the rows first, with the simulator (`make build` first;
+               6 minutes)
   instructions [--update]   counts the instructions that the simulator takes for a packet, and says whether they
                are more than 5 % above those counted last; --update writes them down (valgrind, 2 minutes)
   ns3-runs [--install] [--jobs N] [--file FILE] [--also DIR] [NAME..]   makes the runs of FILE
@@ -96,6 +101,7 @@ fn main() -> ExitCode {
         Some("evaluate") => {
             return evaluate::evaluate(&arguments[1..]).unwrap_or_else(failed);
         }
+        Some("figures") => figures::figures(&arguments[1..]),
         Some("instructions") => instructions::check(&arguments[1..]),
         Some("ns3-runs") => ns3::make(&arguments[1..]),
         Some("package") => package(&arguments[1..]),

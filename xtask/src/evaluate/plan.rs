@@ -178,7 +178,7 @@ impl<'a> PlanPart<'a> {
 }
 
 /// Simulations at a time.
-fn jobs() -> usize {
+pub fn jobs() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
 
