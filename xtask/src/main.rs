@@ -6,6 +6,7 @@ mod constants;
 mod deny;
 mod docs;
 mod evaluate;
+mod figures;
 mod fresh;
 mod instructions;
 mod kernels;
@@ -39,13 +40,17 @@ chores:
                vulnerabilities if their database can be reached (cargo-deny)
   docs         builds the pages of docs/ as a site in target/site and checks each link; it installs
                mdBook into target/tools
-  evaluate [--minutes N] [--list] [PART..]   runs the plans of docs/claims.toml on their back ends
-               and writes verdicts on all claims to
-               docs/evidence/results.csv (root, hours; `make build` first). PART is a plan or a folder
-               of plans (bundler/main, main, dynamics), a plan on a back end (main@sim), or a variant
-               of a plan in docs/claims.toml (main@emu+kernel). Without a PART, all parts run. After N
-               minutes it stops with exit code 3; another call continues. --list prints the remaining
-               work and its duration
+  evaluate [--minutes N] [--list] [PART..]   runs the plans of docs/claims.toml on their back ends,
+               writes verdicts on all claims to docs/evidence/results.csv, and draws the pictures
+               (root, hours; `make build` first). PART is a plan or a folder of plans (bundler/main,
+               main, dynamics), a plan on a back end (main@sim), or a variant of a plan in
+               docs/claims.toml (main@emu+kernel). Without a PART, all parts run. After N minutes it
+               stops with exit code 3; another call continues. --list prints the remaining work and
+               its duration
+  figures [--measure] [NAME..]   draws the pictures in docs/pictures from the rows in docs/pictures/data,
+               and prints the result of each, which is its alt text in the page that shows it. NAME is a
+               picture (queue, world); default: all. --measure first makes the rows with the simulator
+               (`make build` first; 6 minutes)
   instructions [--update]   counts the simulator's instructions per packet, and fails if they are more
                than 5 % above the record; --update writes the record (valgrind, 2 minutes)
   ns3-runs [--install] [--jobs N] [--file FILE] [--also DIR] [NAME..]   repeats in ns-3 the runs of FILE
@@ -97,6 +102,7 @@ fn main() -> ExitCode {
         Some("evaluate") => {
             return evaluate::evaluate(&arguments[1..]).unwrap_or_else(failed);
         }
+        Some("figures") => figures::figures(&arguments[1..]),
         Some("instructions") => instructions::check(&arguments[1..]),
         Some("ns3-runs") => ns3::make(&arguments[1..]),
         Some("package") => package(&arguments[1..]),

@@ -13,6 +13,9 @@ use forebay_lab::judge::{Claims, Judged, PlanClaims, table};
 use forebay_lab::output::text_table;
 use serde_json::Value;
 
+pub use plan::jobs;
+
+use crate::figures;
 use plan::{Left, PlanPart};
 
 /// The list of claims, as bounds on metrics.
@@ -135,6 +138,7 @@ pub fn evaluate(arguments: &[String]) -> Result<ExitCode> {
             write_results(&judged)?;
         }
     }
+    figures::draw()?;
     let wanted = || parts.iter().zip(&judged).filter(|(part, _)| is_wanted(part));
     let found = || wanted().flat_map(|(_, judged)| judged);
     found().filter_map(Judged::complaint).for_each(|complaint| println!("{complaint}"));
@@ -199,7 +203,7 @@ fn sources(backend: &str) -> Result<String> {
 }
 
 /// The document that `forebay` printed for `name`; `Null` if it refuses the arguments or keeps printing none.
-fn printed(name: &str, arguments: &[&str], out: &Path) -> Result<Value> {
+pub fn printed(name: &str, arguments: &[&str], out: &Path) -> Result<Value> {
     for _ in 0..ATTEMPTS {
         let output = Command::new(FOREBAY)
             .args(arguments)

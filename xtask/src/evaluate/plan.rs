@@ -203,7 +203,7 @@ fn is_called(part: &str, name: &str) -> bool {
 }
 
 /// Simulations at a time.
-fn jobs() -> usize {
+pub fn jobs() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
 

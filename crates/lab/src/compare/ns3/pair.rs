@@ -87,13 +87,17 @@ const METRICS: [PairMetric; 7] = [
 pub struct Pair {
     /// The flow's number among several.
     pub flow: Option<usize>,
+    /// Name of the metric.
     pub metric: &'static str,
     /// Median over starts, or mean over seeds.
     pub ours: f64,
+    /// Least value of the ensemble in ns-3.
     pub low: f64,
+    /// Greatest value of the ensemble in ns-3.
     pub high: f64,
     /// Distance from the nearest end of the ensemble, as a share of that end.
     pub deviation: f64,
+    /// The distance is within the bound.
     pub holds: bool,
     /// The pair holds with the metric's slack.
     pub nearly: bool,
