@@ -458,7 +458,10 @@ mod tests {
     #[test]
     fn what_is_wrong_with_a_figure_is_named() {
         for (figure, expected) in [
-            ("kind = \"pie\"", "kind = \"pie\": allowed is \"cdf\" (distribution of single requests, or"),
+            (
+                "kind = \"pie\"",
+                "kind = \"pie\": allowed is \"cdf\" (distribution of single requests, or",
+            ),
             ("title = \"t\"", "kind is missing: allowed is \"cdf\""),
             ("kind = \"bars\"", "metric is missing: allowed is a metric"),
             ("kind = \"bars\"\nmetric = \"slow\"", "metric = \"slow\": allowed is a metric"),

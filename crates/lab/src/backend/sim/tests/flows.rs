@@ -184,8 +184,7 @@ fn ns3_hosts_refuse_agents_and_bpf() {
         let checked = Sim::default().check(&experiment);
         assert_eq!(checked.is_ok(), is_allowed, "{cc}");
         if let Err(error) = checked {
-            let expected =
-                format!("flow.bulk.cc = {cc}: allowed is a name without agent: or bpf:");
+            let expected = format!("flow.bulk.cc = {cc}: allowed is a name without agent: or bpf:");
             assert!(error.to_string().contains(&expected), "{error}");
         }
     }
