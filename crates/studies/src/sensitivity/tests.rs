@@ -135,7 +135,9 @@ fn an_unknown_number_is_refused() {
     let allowed =
         "allowed are the names in `forebay sensitivity --list`; nearest is supervisor_keep";
     assert!(error.contains(allowed), "{error}");
-    assert!(variants(&["nonesuch".into()]).unwrap_err().to_string().ends_with("sensitivity --list`"));
+    assert!(
+        variants(&["nonesuch".into()]).unwrap_err().to_string().ends_with("sensitivity --list`")
+    );
 }
 
 #[test]
