@@ -14,6 +14,8 @@ use crate::plan::{Figure, Seeds};
 use crate::store::{Run, StoreError};
 use crate::summary::{ArmSummary, Requests, summarise};
 
+/// Starts of the keys of parameters that change the bottleneck's rate.
+const CHANGES: [&str; 3] = ["bottleneck.change.", "bottleneck.pulse.", "bottleneck.walk."];
 /// Bits of a full Ethernet frame of 1,514 bytes.
 const PACKET_BITS: f64 = 8.0 * 1514.0;
 
@@ -29,8 +31,12 @@ pub fn page(
     let (mut leads, mut first) = (Vec::new(), PageSection::default());
     for plan in plans {
         for (sentence, tiles) in result::of(plan) {
-            leads.push(if alone { sentence } else { format!("{}: {sentence}", plan.title) });
-            first.blocks.extend((!alone).then(|| Block::Text(format!("{}:", plan.title))));
+            leads.push(if alone {
+                sentence
+            } else {
+                format!("{} \u{2013} {sentence}", plan.title)
+            });
+            first.blocks.extend((!alone).then(|| Block::Text(plan.title.clone())));
             first.blocks.push(Block::Tiles(tiles));
         }
         if alone {
@@ -40,8 +46,8 @@ pub fn page(
     }
     page.lead = leads.join(" ");
     let commands: Vec<String> = plans.iter().filter_map(PlanResults::commands).collect();
-    let repeat = || Block::Text(format!("Repeat these runs: {}", commands.join(" && ")));
-    first.blocks.extend((!commands.is_empty()).then(repeat));
+    let (title, text) = ("Repeat these runs".into(), commands.join(" && "));
+    first.blocks.extend((!commands.is_empty()).then_some(Block::Details { title, text }));
     if !first.blocks.is_empty() {
         page.sections.insert(0, first);
     }
@@ -185,14 +191,11 @@ impl<'a> PlanResults<'a> {
     /// Time to send a full packet at the bottleneck's rate (ms); `None` if that rate changes, or differs
     /// between the runs of the cell.
     pub fn packet_ms(&self, cell: &str) -> Option<f64> {
-        let changes = ["change", "pulse", "walk"].map(|key| format!("bottleneck.{key}."));
         let mut runs = self.runs.iter().filter(|run| run.key.cell == cell).map(|it| &it.parameters);
         let rate = runs.clone().next()?.get("bottleneck.rate")?;
-        let is_steady = runs.all(|run| {
-            let mut keys = run.keys();
-            run.get("bottleneck.rate") == Some(rate)
-                && !keys.any(|key| changes.iter().any(|it| key.starts_with(it)))
-        });
+        let changes = |key: &String| CHANGES.iter().any(|it| key.starts_with(it));
+        let is_steady =
+            runs.all(|run| run.get("bottleneck.rate") == Some(rate) && !run.keys().any(changes));
         let rate = parse_link_rate(rate).ok().filter(|_| is_steady)?;
         Some(PACKET_BITS / rate.as_mbit_per_sec_f64() / 1e3)
     }

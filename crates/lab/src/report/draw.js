@@ -13,23 +13,25 @@ const fitted = (spec, room) => {
   const [names] = all("y").filter((it) => it.type === "nominal");
   const widest = (list) => Math.max(...list.map((it) => String(it).length)) * 7;
   const limit = Math.min(names?.axis?.labelLimit ?? 180, room / 2.5);
-  const left = names ? Math.min(limit, widest(values(names))) + 50 : all("y")[0]?.axis?.labelExpr ? 150 : 90;
-  const inner = Math.max(180, room - left);
+  const height = typeof unit.height === "number" ? unit.height : 260;
+  for (const it of all("y")) {
+    if (it.title) it.title = wrapped(it.title, Math.max(16, Math.floor(height / 7.5)));
+    if (names) it.axis = { ...it.axis, labelLimit: limit };
+  }
+  const lines = Math.max(0, ...all("y").map((it) => it.title?.length ?? 0));
+  const labels = names ? Math.min(limit, widest(values(names))) : all("y")[0]?.axis?.labelExpr ? 110 : 62;
+  const inner = Math.max(180, room - labels - 16 * lines - 20);
   const [x] = all("x"), [xOffset] = all("xOffset");
   if (typeof unit.width === "number") {
-    unit.width = spec.facet ? inner : room;
-    if (!spec.facet) spec.autosize = { type: "fit-x", contains: "padding" };
+    const fits = !spec.facet && typeof unit.height === "number";
+    unit.width = fits ? room : inner;
+    if (fits) spec.autosize = { type: "fit-x", contains: "padding" };
   } else if (x) {
     const bars = values(x).length * values(xOffset).length;
     unit.width.step = Math.max(6, Math.min(Math.max(unit.width.step, 64), inner / bars));
   }
-  const height = typeof unit.height === "number" ? unit.height : 260;
-  for (const it of all("y")) {
-    if (it.title) it.title = wrapped(it.title, Math.max(16, Math.floor(height / 6.5)));
-    if (names) it.axis = { ...it.axis, labelLimit: limit };
-  }
   for (const it of all("x")) {
-    if (it.title) it.title = wrapped(it.title, Math.floor(inner / 6.5));
+    if (it.title) it.title = wrapped(it.title, Math.floor(inner / 7));
     if (room < 600 && it.type === "nominal") it.axis = { ...it.axis, labelAngle: -40 };
     if (it.type === "quantitative") it.axis = { ...it.axis, tickCount: room < 600 ? 4 : 12, labelOverlap: true };
   }

@@ -18,6 +18,8 @@ const SPARSE: usize = 30;
 /// An axis without a number below this share of its largest one does not start at 0: most of it would be
 /// empty.
 const CUT: f64 = 0.6;
+/// Numbers that differ by less than this share of the largest one are not drawn apart.
+const FLAT: f64 = 0.02;
 /// Curves whose mean distance is below this share of their panel's height overlap.
 const OVERLAP: f64 = 0.05;
 /// Okabe and Ito's palette, whose colours colour-blind readers can distinguish.
@@ -94,17 +96,12 @@ impl<'a> Axis<'a> {
         Self { log: true, ..Self::linear(title) }
     }
 
-    /// A linear axis whose small numbers are to the right.
-    pub const fn reversed(title: &'a str) -> Self {
-        Self { reversed: true, ..Self::linear(title) }
-    }
-
     /// The encoding of `field` for these `values`. The axis begins at 0 or its title says that it does not.
     fn encoding(self, field: &str, values: impl Iterator<Item = f64>) -> Value {
         let (least, most) = values
             .filter(|value| value.is_finite())
             .fold((f64::MAX, f64::MIN), |(least, most), it| (least.min(it), most.max(it)));
-        let is_cut = !self.log && least > CUT * most && least <= most;
+        let is_cut = !self.log && least > CUT * most && most - least > FLAT * most;
         let mut notes = vec![self.title.to_string()];
         notes.extend(self.log.then(|| "logarithmic".into()));
         notes.extend(is_cut.then(|| "does not start at 0".into()));
@@ -346,7 +343,7 @@ pub fn plane(
     let size = json!({ "condition": { "test": { "field": "s", "equal": OPTIMUM }, "value": 160 }, "value": 60 });
     let unit = json!({
         "width": 460,
-        "height": 320,
+        "height": if panels.len() > 1 { 200 } else { 320 },
         "mark": { "type": "point", "filled": true, "opacity": 0.7 },
         "encoding": {
             "x": x.encoding("x", places().map(|it| it.0)),
@@ -500,7 +497,7 @@ fn document(rows: Vec<Value>, unit: Value, panels: &[&str]) -> Value {
         "data": { "values": rows },
         "config": {
             "font": "system-ui, sans-serif",
-            "axis": { "labelFontSize": 12, "titleFontSize": 12, "gridColor": "#eaeef2" },
+            "axis": { "labelFontSize": 12, "titleFontSize": 12, "gridColor": "#dde3e9" },
             "legend": { "labelFontSize": 12, "columns": 5 },
             "header": { "labelFontSize": 13, "labelFontWeight": "bold" },
             "view": { "stroke": "#d8dee4" },
@@ -565,7 +562,7 @@ mod tests {
         let cut = ("t (s), does not start at 0".into(), Some(false));
         assert_eq!(encoding(linear, [85.0, 90.0]), cut);
         assert_eq!(encoding(Axis::log("t (s)"), [1.0, 9.0]), ("t (s), logarithmic".into(), None));
-        let reversed = Axis::reversed("t (s)");
+        let reversed = Axis { reversed: true, ..linear };
         assert_eq!(encoding(reversed, [5.0, 90.0]), ("t (s), reversed".into(), Some(true)));
     }
 

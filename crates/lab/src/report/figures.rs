@@ -60,7 +60,7 @@ impl Drawing<'_> {
             FigureKind::Cdf if figure.of.iter().any(is_series) => self.shares_of_time(figure)?,
             FigureKind::Cdf => self.distributions(figure)?,
             FigureKind::Curve => (self.against_cells(figure), None),
-            FigureKind::Plane => (self.operating_points(figure, |title| Axis::linear(title)), None),
+            FigureKind::Plane => (self.operating_points(figure, false), None),
             FigureKind::Bars => return Ok(self.bars(figure)),
             FigureKind::Timeline => self.first_seeds(figure)?,
             FigureKind::Ribbon => self.all_seeds(figure)?,
@@ -104,7 +104,7 @@ impl Drawing<'_> {
             baseline: None,
             published: Vec::new(),
         };
-        let spec = self.operating_points(&figure, |title| Axis::reversed(title))?;
+        let spec = self.operating_points(&figure, true)?;
         Some(page::Chart { caption: figure.title, spec })
     }
 
@@ -205,11 +205,7 @@ impl Drawing<'_> {
     }
 
     /// One metric of each run over another, with the optimum: a full bottleneck without a queue.
-    fn operating_points(
-        &self,
-        figure: &Figure,
-        right_axis: fn(&str) -> Axis<'_>,
-    ) -> Option<serde_json::Value> {
+    fn operating_points(&self, figure: &Figure, reversed: bool) -> Option<serde_json::Value> {
         let [up, right] = &figure.of[..] else { return None };
         let (mut points, mut optima) = (Vec::new(), Vec::new());
         for (cell, side) in self.sides() {
@@ -232,7 +228,8 @@ impl Drawing<'_> {
         let mut kept: Vec<Point> = optima.iter().filter(|it| is_one(it)).cloned().collect();
         kept.dedup_by(|a, b| a.panel == b.panel);
         let (x, y) = (title(&right.quantity), title(&up.quantity));
-        let draw = || plane(&points, &kept, &self.plan.order(), right_axis(&x), Axis::linear(&y));
+        let x = Axis { reversed, ..Axis::linear(&x) };
+        let draw = || plane(&points, &kept, &self.plan.order(), x, Axis::linear(&y));
         (!points.is_empty()).then(draw)
     }
 

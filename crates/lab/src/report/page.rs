@@ -42,7 +42,7 @@ pub enum Block {
     Figure(Chart),
     /// A figure that the report adds to the plan's own.
     Added(Chart),
-    /// Preformatted text, folded away under its title.
+    /// Preformatted text under its title; several lines are folded away.
     Details {
         /// Text to click on.
         title: String,
@@ -249,8 +249,12 @@ impl Block {
             }
             Self::Figure(figure) | Self::Added(figure) => return figure.render(html, anchors),
             Self::Details { title, text } => {
+                let open = if text.contains('\n') { "" } else { " open" };
                 let (title, text) = (escape(title), escape(text));
-                writeln!(html, "<details><summary>{title}</summary><pre>{text}</pre></details>")
+                writeln!(
+                    html,
+                    "<details{open}><summary>{title}</summary><pre>{text}</pre></details>"
+                )
             }
         };
     }

@@ -45,24 +45,21 @@ struct Change {
 }
 
 impl Change {
-    /// `, range 38 to 44 %`, with signs if `is_signed`; empty with one value.
+    /// `5 seeds, range 38 to 44 %`, with signs if `is_signed`; no range of one value.
     fn spread(&self, is_signed: bool) -> String {
-        let Interval { low, high, .. } = self.share;
-        let is_range = self.count.0 < VALUES_MIN || self.count.1 == "cell";
+        let (Interval { low, high, .. }, (count, of)) = (self.share, self.count);
+        let is_range = count < VALUES_MIN || of == "cell";
         let name = if is_range { "range" } else { "95 % interval" };
-        match self.count.0 {
-            1 => String::new(),
-            _ if is_signed => format!(", {name} {} to {}", text_of_share(low), text_of_share(high)),
-            _ if low.signum() == high.signum() => {
-                let [least, most] = [low.abs().min(high.abs()), low.abs().max(high.abs())];
-                format!(", {name} {} to {} %", percent(least), percent(most))
-            }
-            _ => format!(", {name} {} % less to {} % more", percent(low), percent(high)),
-        }
-    }
-
-    fn count(&self) -> String {
-        format!("{} {}{}", self.count.0, self.count.1, if self.count.0 == 1 { "" } else { "s" })
+        let [from, to] = [low, high].map(text_of_share);
+        let [least, most] = [low.abs().min(high.abs()), low.abs().max(high.abs())].map(percent);
+        let range = match low.signum() == high.signum() {
+            _ if from == to => String::new(),
+            _ if is_signed => format!(", {name} {from} to {to}"),
+            true if least == most => String::new(),
+            true => format!(", {name} {least} to {most} %"),
+            false => format!(", {name} {} % less to {} % more", percent(low), percent(high)),
+        };
+        format!("{count} {of}{}{range}", if count == 1 { "" } else { "s" })
     }
 }
 
@@ -105,7 +102,7 @@ fn compared(plan: &PlanResults<'_>, (before, after): (&Side, &Side)) -> Option<F
     }
     let change = |name: &str, it: &Change| format!("{name} {}", output::change(it.share.median));
     let (_, name, first) = found.first()?;
-    let gain = format!("{} ({}{})", change(name, first), first.count(), first.spread(false));
+    let gain = format!("{} ({})", change(name, first), first.spread(false));
     let cost = found.iter().skip(1).find(|it| it.0 == COST);
     let cost = cost.map_or(String::new(), |(_, name, cost)| format!("; {}", change(name, cost)));
     let has_boxes = |side: &Side| {
@@ -124,7 +121,7 @@ fn compared(plan: &PlanResults<'_>, (before, after): (&Side, &Side)) -> Option<F
 fn tile(at: &str, name: &str, found: &Change) -> Tile {
     let of: Address = at.parse().expect("it was found");
     let unit = unit(at);
-    let value = |value| format!("{} {unit}", number(value)).trim_end().to_string();
+    let value = |value| format!("{}\u{a0}{unit}", number(value)).trim_end().to_string();
     let share = found.share.median;
     let higher = higher_is_better(&of.part, &of.quantity).filter(|_| percent(share) != "0");
     Tile {
@@ -132,7 +129,7 @@ fn tile(at: &str, name: &str, found: &Change) -> Tile {
         name: definition(at),
         values: found.values.map(value),
         change: text_of_share(share),
-        spread: format!("median of {}{}", found.count(), found.spread(true)),
+        spread: format!("median of {}", found.spread(true)),
         better: higher.map(|higher| higher == (share > 0.0)),
     }
 }
@@ -169,9 +166,9 @@ fn change(plan: &PlanResults<'_>, before: &Side, after: &Side, at: &Address) -> 
     Some(Change { values, share, count: (shares.len(), of) })
 }
 
-/// The result of a plan without a comparison: the payload of its first arms and cells.
+/// The result of a plan without a comparison: the payload of each arm in the first cell.
 fn uncompared(plan: &PlanResults<'_>, backend: &str) -> String {
-    let arms = plan.summaries.iter().filter(|arm| arm.backend == backend).take(TILES);
+    let arms = plan.summaries.iter().filter(|arm| arm.backend == backend).take(plan.arms.len());
     let arms = arms.filter_map(|arm| {
         let payload = number(arm.metrics.get(COST)?);
         Some(format!("{payload} {} with {}", unit(COST), plan.name(arm)))
@@ -192,9 +189,9 @@ mod tests {
     #[test]
     fn spread_is_range_or_interval() {
         let spread = |edges, count| found([1.0; 2], edges, count).spread(false);
-        assert_eq!(spread([-0.44, -0.41, -0.38], 5), ", range 38 to 44 %");
-        assert_eq!(spread([-0.01, 0.0, 0.02], 6), ", 95 % interval 1 % less to 2 % more");
-        assert_eq!(spread([0.1; 3], 1), "");
+        assert_eq!(spread([-0.44, -0.41, -0.38], 5), "5 seeds, range 38 to 44 %");
+        assert_eq!(spread([-0.01, 0.0, 0.02], 6), "6 seeds, 95 % interval 1 % less to 2 % more");
+        assert_eq!(spread([0.1; 3], 1), "1 seed");
     }
 
     #[test]
@@ -203,7 +200,7 @@ mod tests {
         let tiles =
             ["fct_p50_ms", "goodput_mbps", "requests_total"].map(|at| tile(at, "name", &less));
         assert_eq!([0, 1, 2].map(|it| tiles[it].better), [Some(true), Some(false), None]);
-        assert_eq!((&*tiles[0].change, &*tiles[0].values[0]), ("-41.0 %", "137 ms"));
+        assert_eq!((&*tiles[0].change, &*tiles[0].values[0]), ("-41.0 %", "137\u{a0}ms"));
         assert_eq!(tiles[0].spread, "median of 5 seeds, range -44.0 % to -38.0 %");
     }
 }

@@ -249,7 +249,7 @@ fn result_comes_first_without_scripts() {
         "; payload ",
         "<div class=\"tile",
         "<small>before</small>",
-        "<p>Repeat these runs: forebay run p --backend emu --seeds 1..2</p>",
+        "<summary>Repeat these runs</summary><pre>forebay run p --backend emu --seeds 1..2</pre>",
         "<noscript><p class=\"note\">The figures need JavaScript.",
         "<nav>",
         "<h2 id=\"at-a-glance\">",
@@ -263,6 +263,7 @@ fn result_comes_first_without_scripts() {
 fn every_figure_and_row_has_an_anchor() {
     let folder = tempfile::tempdir().unwrap();
     let html = render(&Requests::new(&store(folder.path(), &["emu"], &[]))).unwrap();
+    let html = without_scripts(&html);
     let count = |text: &str| html.matches(text).count();
     assert_eq!(count("<figure"), count("<figure id=\"figure-"));
     assert_eq!(count("<tr>"), count("<thead><tr>"), "only heads lack an anchor");
@@ -278,9 +279,11 @@ fn every_figure_and_row_has_an_anchor() {
 fn metrics_have_titles_directions_and_best() {
     let folder = tempfile::tempdir().unwrap();
     let html = render(&Requests::new(&store(folder.path(), &["emu"], &[]))).unwrap();
-    let name = html.find("title=\"fct_p50_ms: percentile of the completion time").unwrap();
+    let name = html
+        .find("class=\"text metric\" title=\"fct_p50_ms: percentile of the completion time")
+        .unwrap();
     let row = html[name..].split("</tr>").next().unwrap();
-    for expected in ["Median of the completion time", "(ms)</a>", "lower is better", "<b>"] {
+    for expected in ["Median of the completion time", "(ms) <small>", "lower is better", "<b>"] {
         assert!(row.contains(expected), "{row}");
     }
     assert!(html.contains("Requests that arrived after the warm-up, per run (mean over seeds)"));
