@@ -283,7 +283,7 @@ impl Drawing<'_> {
         Ok(((!bands.is_empty()).then(draw), self.difference(&middles, TIME, y)))
     }
 
-    /// The vertical axis of a figure over time. Packets in queues have their time in ms beside these.
+    /// The vertical axis of a figure over time. Packets in queues have their time in ms next to these.
     fn axis_over_time<'u>(&self, figure: &Figure, unit: &'u str) -> Axis<'u> {
         let is_queue =
             figure.of.iter().all(|of| of.quantity == "queue_packets" && of.name != "reverse");

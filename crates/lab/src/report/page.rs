@@ -138,7 +138,8 @@ const SCRIPTS: [&str; 3] = [
 /// figure and marks the page, for tests and readers.
 const DRAW: &str = include_str!("draw.js");
 /// For readers whose browser runs no scripts.
-const NOTE: &str = "<noscript><p class=\"note\">The figures need JavaScript. Results and tables do not.</p></noscript>\n";
+const NOTE: &str = "<noscript><p class=\"note\">The figures need JavaScript. Results and tables \
+                    do not.</p></noscript>\n";
 /// With more entries the table of contents is folded.
 const CONTENTS_OPEN: usize = 40;
 

@@ -34,9 +34,10 @@ pub fn arms(plan: &PlanResults<'_>) -> Block {
 }
 
 /// The numbers that a reader looks for first.
-const OVERVIEW: &str = "slowdown_p50 slowdown_geomean slowdown_above_1_3 slowdown_p99 fct_p50_ms fct_p99_ms \
-                        requests_unfinished rtt_p50_ms video_rate_mbps video_rebuffering_s goodput_mbps \
-                        gap_closed queue_mean_packets sojourn_mean_ms drops_queue_packets";
+const OVERVIEW: &str = "slowdown_p50 slowdown_geomean slowdown_above_1_3 slowdown_p99 fct_p50_ms \
+                        fct_p99_ms requests_unfinished rtt_p50_ms video_rate_mbps \
+                        video_rebuffering_s goodput_mbps gap_closed queue_mean_packets \
+                        sojourn_mean_ms drops_queue_packets";
 
 /// Name and definition of the metric at `address`, for a tooltip.
 pub fn definition(address: &str) -> String {
@@ -52,8 +53,8 @@ pub fn overview(plan: &PlanResults<'_>) -> Option<Block> {
     groups.sort_by_key(|it| plan.cells().iter().position(|cell| *cell == it.cell));
     let caption = "Results. Requests of all seeds are pooled; queues and throughput are means over \
                    time and seeds. Below a number: the least and the greatest seed alone. A \
-                   difference between arms that is smaller may be chance. Bold: the best number. Time next to \
-                   packets: what these take to send at the bottleneck's rate. Gap closed: share of \
+                   smaller difference between arms may be chance. Bold: the best number. Time next \
+                   to packets: time to send these at the bottleneck's rate. Gap closed: share of \
                    the gap between status_quo and in_network_fq that an arm closes; 1 is all of it. \
                    Quantiles interpolate between the closest ranks.";
     metric_table(plan, groups.into_iter(), OVERVIEW, caption)
