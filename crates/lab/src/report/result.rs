@@ -122,8 +122,10 @@ fn tile(at: &str, name: &str, found: &Change) -> Tile {
     let of: Address = at.parse().expect("it was found");
     let unit = unit(at);
     let value = |value| format!("{}\u{a0}{unit}", number(value)).trim_end().to_string();
-    let share = found.share.median;
-    let higher = higher_is_better(&of.part, &of.quantity).filter(|_| percent(share) != "0");
+    let Interval { median: share, low, high } = found.share;
+    // A range over both sides of 0 shows no direction.
+    let is_clear = percent(share) != "0" && low.signum() == high.signum();
+    let higher = higher_is_better(&of.part, &of.quantity).filter(|_| is_clear);
     Tile {
         title: name.into(),
         name: definition(at),
@@ -201,6 +203,8 @@ mod tests {
             ["fct_p50_ms", "goodput_mbps", "requests_total"].map(|at| tile(at, "name", &less));
         assert_eq!([0, 1, 2].map(|it| tiles[it].better), [Some(true), Some(false), None]);
         assert_eq!((&*tiles[0].change, &*tiles[0].values[0]), ("-41.0 %", "137\u{a0}ms"));
+        let open = found([90.0, 91.0], [-0.01, 0.01, 0.03], 5);
+        assert_eq!(tile("goodput_mbps", "name", &open).better, None);
         assert_eq!(tiles[0].spread, "median of 5 seeds, range -44.0 % to -38.0 %");
     }
 }
