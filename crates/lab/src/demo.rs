@@ -3,14 +3,13 @@
 use std::fmt::Write;
 
 use crate::judge::Bound;
-use crate::output::{number, text_table};
+use crate::output::{change, number, text_table};
 use crate::plan::references::{IN_NETWORK, STATUS_QUO};
 use crate::plan::{Override, Plan, PlanError};
+use crate::report::DEFAULT_BOXES as BUNDLED;
 use crate::store::{Run, Store, StoreError};
 use crate::summary::{ArmSummary, Requests, summarise};
 
-/// The arm with the boxes as operators get them.
-const BUNDLED: &str = "copa_default";
 /// Least share (%) of the queue at the sendbox for the queue to count as moved (bound of the evaluation).
 const SHARE_MOVED: Bound = Bound::at_least(85.0);
 /// Most of the former queue (%) left at the bottleneck for the queue to count as moved, and not just halved
@@ -63,7 +62,9 @@ pub fn judge(store: &Store, runs: &[Run]) -> Result<DemoVerdict, StoreError> {
             run.key.plan, run.key.arm
         );
     }
+    let mut rejected = Vec::new();
     for run in newest.iter_mut().filter(|run| !run.is_valid()) {
+        rejected.push((run.key.plan.clone(), run.key.arm.clone()));
         let _ = writeln!(
             text,
             "note: other load on this machine disturbed run {} {}; its numbers may be wrong: {}",
@@ -80,9 +81,11 @@ pub fn judge(store: &Store, runs: &[Run]) -> Result<DemoVerdict, StoreError> {
     let arm = |plan: &str, arm: &str| {
         summaries.iter().find(|summary| summary.plan == plan && summary.arm == arm)
     };
+    let mut text = DemoText { text, rejected };
     let moved = queue_shift(&mut text, arm("queue_shift", STATUS_QUO), arm("queue_shift", BUNDLED));
     let draft = [STATUS_QUO, BUNDLED, IN_NETWORK].map(|name| arm("draft", name));
     let faster = requests(&mut text, draft);
+    let text = text.text;
     Ok(DemoVerdict { text, gained: moved && faster })
 }
 
@@ -98,27 +101,51 @@ fn with_unit(value: Option<f64>, unit: &str) -> String {
     value.map_or("-".into(), |value| format!("{} {unit}", number(value)))
 }
 
-/// Adds a table of the arms, with `cells` for each.
-fn show(
-    text: &mut String,
-    title: &str,
-    columns: [&str; 3],
-    arms: &[Option<&ArmSummary>],
-    cells: fn(&ArmSummary) -> [String; 3],
-) {
-    let row = |arm: &&ArmSummary| {
-        std::iter::once(words(arm).to_string()).chain(cells(arm)).collect::<Vec<_>>()
-    };
-    let rows: Vec<Vec<String>> = arms.iter().flatten().map(row).collect();
-    let titles: Vec<String> = std::iter::once("").chain(columns).map(str::to_string).collect();
-    let _ = writeln!(text, "{title}\n{}", text_table(&titles, &rows));
+/// The text of the demo, and the plans and arms of its rejected runs.
+struct DemoText {
+    text: String,
+    rejected: Vec<(String, String)>,
+}
+
+impl DemoText {
+    /// Adds a table of the arms, with `cells` for each. Rows of rejected runs are marked.
+    fn show(
+        &mut self,
+        title: &str,
+        columns: [&str; 3],
+        arms: &[Option<&ArmSummary>],
+        cells: fn(&ArmSummary) -> [String; 3],
+    ) {
+        let row = |arm: &&ArmSummary| {
+            let is_rejected = self.rejected.contains(&(arm.plan.clone(), arm.arm.clone()));
+            let mark = if is_rejected { " (REJECTED RUN)" } else { "" };
+            std::iter::once(format!("{}{mark}", words(arm))).chain(cells(arm)).collect::<Vec<_>>()
+        };
+        let rows: Vec<Vec<String>> = arms.iter().flatten().map(row).collect();
+        let titles: Vec<String> = std::iter::once("").chain(columns).map(str::to_string).collect();
+        let _ = writeln!(self.text, "{title}\n{}", text_table(&titles, &rows));
+    }
+
+    /// Adds the cost: the change of the payload between two arms.
+    fn cost(&mut self, without: Option<&ArmSummary>, with: Option<&ArmSummary>) {
+        let of = |arm: Option<&ArmSummary>| arm?.metrics.get("goodput_mbps");
+        let (before, after) = (of(without), of(with));
+        let share = before.zip(after).map(|(before, after)| after / before - 1.0);
+        let change = share.map_or("is unknown".into(), change);
+        let [before, after] = [before, after].map(|value| with_unit(value, "Mbit/s"));
+        let _ = writeln!(self.text, "   Cost: goodput {change}, from {before} to {after}.\n");
+    }
 }
 
 /// Whether the queue has moved to the sendbox.
-fn queue_shift(text: &mut String, without: Option<&ArmSummary>, with: Option<&ArmSummary>) -> bool {
+fn queue_shift(
+    text: &mut DemoText,
+    without: Option<&ArmSummary>,
+    with: Option<&ArmSummary>,
+) -> bool {
     let title = "One bulk transfer over 96 Mbit/s and 50 ms: where does its queue build up?";
     let columns = ["queue at the bottleneck", "queue at the sendbox", "throughput"];
-    show(text, title, columns, &[without, with], |arm| {
+    text.show(title, columns, &[without, with], |arm| {
         [
             with_unit(arm.link("forward", "queue_mean_packets"), "packets"),
             with_unit(arm.bundles("queue_mean_packets"), "packets"),
@@ -143,22 +170,23 @@ fn queue_shift(text: &mut String, without: Option<&ArmSummary>, with: Option<&Ar
     .collect();
     let _ = if missed.is_empty() {
         writeln!(
-            text,
+            text.text,
             "-> The queue moved: {:.0} % of it waits at the sendbox, where the site decides which \
-             traffic waits.\n",
+             traffic waits.",
             share.unwrap_or_default()
         )
     } else {
-        writeln!(text, "-> The queue did NOT move: {}.\n", missed.join("; "))
+        writeln!(text.text, "-> The queue did NOT move: {}.", missed.join("; "))
     };
+    text.cost(without, with);
     missed.is_empty()
 }
 
 /// Whether short requests got faster.
-fn requests(text: &mut String, arms: [Option<&ArmSummary>; 3]) -> bool {
+fn requests(text: &mut DemoText, arms: [Option<&ArmSummary>; 3]) -> bool {
     let title = "Short requests competing with a bulk transfer: how long do they take?";
     let columns = ["median", "95th percentile", "goodput"];
-    show(text, title, columns, &arms, |arm| {
+    text.show(title, columns, &arms, |arm| {
         [
             with_unit(arm.metrics.get("fct_p50_ms"), "ms"),
             with_unit(arm.metrics.get("fct_p95_ms"), "ms"),
@@ -170,17 +198,18 @@ fn requests(text: &mut String, arms: [Option<&ArmSummary>; 3]) -> bool {
     let gained = fell.filter(|percent| FCT_GAINED.holds(*percent));
     let _ = match gained {
         Some(percent) => writeln!(
-            text,
+            text.text,
             "-> Requests got faster: the median time fell by {percent:.0} %. No packet and no host \
              was changed."
         ),
         None => writeln!(
-            text,
+            text.text,
             "-> Requests did NOT get faster enough: the median time fell by {}, expected \
              {FCT_GAINED} %.",
             with_unit(fell, "%")
         ),
     };
+    text.cost(arms[0], arms[1]);
     gained.is_some()
 }
 
@@ -259,6 +288,21 @@ mod tests {
         let (_folder, store, stored) = runs(MOVED, true);
         let verdict = judge(&store, &stored).unwrap();
         assert_eq!(verdict.text.matches("note: other load on this machine disturbed").count(), 5);
+        assert_eq!(verdict.text.matches("(REJECTED RUN)").count(), 5, "{}", verdict.text);
+    }
+
+    #[test]
+    fn demo_states_its_cost_whatever_it_is() {
+        for (goodput, expected) in [
+            (88.2, "Cost: goodput falls by 2 %, from 90 Mbit/s to 88.2 Mbit/s"),
+            (90.0, "Cost: goodput stays the same"),
+            (91.8, "Cost: goodput rises by 2 %"),
+        ] {
+            let (_folder, store, stored) = runs(Shown { goodput, ..MOVED }, false);
+            let text = judge(&store, &stored).unwrap().text;
+            assert_eq!(text.matches(expected).count(), 2, "{text}");
+            assert!(!text.contains("REJECTED"));
+        }
     }
 
     #[test]

@@ -236,6 +236,22 @@ pub fn text_of_share(share: f64) -> String {
     format!("{:+.1} %", share * 100.0)
 }
 
+/// The size of a change in percent, for people: `41`, `2.1`, `0`.
+pub fn percent(share: f64) -> String {
+    let percent = (share * 100.0).abs();
+    let text = if percent < 9.95 { format!("{percent:.1}") } else { format!("{percent:.0}") };
+    text.strip_suffix(".0").unwrap_or(&text).to_string()
+}
+
+/// A change in words: `falls by 2.1 %`.
+pub fn change(share: f64) -> String {
+    match percent(share).as_str() {
+        "0" => "stays the same".into(),
+        size if share < 0.0 => format!("falls by {size} %"),
+        size => format!("rises by {size} %"),
+    }
+}
+
 /// A number for people: three significant digits, whole from a hundred on.
 pub fn number(value: f64) -> String {
     let size = value.abs();
@@ -309,6 +325,9 @@ mod tests {
     fn numbers_have_three_significant_digits() {
         let numbers = [0.0, 0.12345, 1.2345, 12.345, 123.45, 30_000.4, 7.0].map(number);
         assert_eq!(numbers, ["0", "0.123", "1.23", "12.3", "123", "30000", "7"]);
+        assert_eq!([0.4149, -0.0213, 0.02, 0.0001].map(percent), ["41", "2.1", "2", "0"]);
+        let changes = [-0.4149, 0.0213, -0.0001].map(change);
+        assert_eq!(changes, ["falls by 41 %", "rises by 2.1 %", "stays the same"]);
     }
 
     #[test]

@@ -36,7 +36,9 @@ use crate::experiment::Experiment;
 pub use address::Address;
 pub use arms::OF_CURVES;
 pub use bundles::Transition;
-pub use catalogue::{catalogue, describe, heading, unit, with_unit};
+pub use catalogue::{
+    catalogue, describe, heading, higher_is_better, is_sum, title, unit, with_unit,
+};
 pub use cost::disturbance;
 pub use entry::{Entry, HOLES, NOTATION, Pooling};
 pub use links::{LinkTruth, PacketLog, Reader};

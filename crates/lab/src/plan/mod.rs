@@ -1,6 +1,7 @@
 //! Plans: one experiment as a TOML file, its arms, its grid, and how they become an
 //! [`Experiment`] with every number resolved.
 
+mod command;
 pub mod curves;
 pub mod figures;
 pub mod library;
@@ -61,6 +62,8 @@ pub struct Plan {
     tree: Table,
     /// The user's overrides, each with the plan's own value.
     replacements: Vec<(Override, Option<Node>)>,
+    /// The command that runs it, without back end and seeds.
+    pub(crate) command: String,
 }
 
 /// One side of a comparison.
@@ -262,6 +265,7 @@ impl Plan {
             figures: Vec::new(),
             name: name.unwrap_or_default(),
             algorithms,
+            command: command::command(&source.file, sets, as_published),
             source,
             replacements,
             tree,
@@ -392,6 +396,8 @@ impl Plan {
             })
             .collect::<Result<_, _>>()?;
         self.arms = selected;
+        let command = self.command.split(" --arms ").next().unwrap_or_default();
+        self.command = format!("{command} --arms {}", names.join(","));
         Ok(())
     }
 }

@@ -71,16 +71,16 @@ pub struct Attempt {
 type Arms = Vec<(String, String)>;
 
 /// The column `arms` of the table `plans`.
-fn read_arms(text: &str) -> Result<(Arms, References), StoreError> {
+fn read_arms(text: &str) -> Result<(Arms, References, Option<String>), StoreError> {
     #[derive(serde::Deserialize)]
     #[serde(untagged)]
     enum Column {
         Arms(Arms),
-        Named { arms: Arms, references: References },
+        Named { arms: Arms, references: References, command: Option<String> },
     }
     Ok(match serde_json::from_str(text)? {
-        Column::Arms(arms) => (arms, References::default()),
-        Column::Named { arms, references } => (arms, references),
+        Column::Arms(arms) => (arms, References::default(), None),
+        Column::Named { arms, references, command } => (arms, references, command),
     })
 }
 
@@ -161,10 +161,19 @@ impl Store {
 
     /// The reference arms that a plan names.
     pub fn references(&self, plan: &str) -> Result<References, StoreError> {
+        Ok(self.arms(plan)?.1)
+    }
+
+    /// The command that ran a plan, without back end and seeds; `None` in stores of older versions.
+    pub fn command(&self, plan: &str) -> Result<Option<String>, StoreError> {
+        Ok(self.arms(plan)?.2)
+    }
+
+    fn arms(&self, plan: &str) -> Result<(Arms, References, Option<String>), StoreError> {
         let select = "SELECT arms FROM plans WHERE name = ?1";
         let arms: Option<String> =
             self.connection.query_row(select, [plan], |row| row.get(0)).optional()?;
-        Ok(arms.map(|arms| read_arms(&arms)).transpose()?.unwrap_or_default().1)
+        Ok(arms.map(|arms| read_arms(&arms)).transpose()?.unwrap_or_default())
     }
 
     /// The figures for the report of a plan; the default ones if the store has none.

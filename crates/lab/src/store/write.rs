@@ -7,7 +7,6 @@ use sha2::{Digest, Sha256};
 
 use super::{Store, StoreError, samples};
 use crate::metrics::{Evaluation, Metrics};
-use crate::plan::references::References;
 use crate::plan::{Experiment, Plan};
 
 /// Sources of a program.
@@ -101,10 +100,7 @@ impl Store {
             std::iter::once(plan.description.clone()).chain(with).collect();
         let arms: Vec<[&str; 2]> =
             plan.arms.iter().map(|arm| [arm.name.as_str(), arm.summary.as_str()]).collect();
-        let arms = match &plan.references {
-            references if *references == References::default() => json!(arms),
-            references => json!({ "arms": arms, "references": references }),
-        };
+        let arms = json!({ "arms": arms, "references": plan.references, "command": plan.command });
         self.connection.execute(
             "INSERT OR REPLACE INTO plans VALUES (?1, ?2, ?3, ?4)",
             params![plan.name, plan.title, description.join(" "), arms.to_string()],

@@ -1,0 +1,40 @@
+//! The command that runs a plan, so that a report can name it.
+
+use super::Override;
+
+/// The command of a shell that runs the plan in `file` with these changes, without back end and seeds.
+pub fn command(file: &str, sets: &[Override], as_published: bool) -> String {
+    let known = file.strip_prefix("plans/").and_then(|name| name.strip_suffix(".toml"));
+    let published = if as_published { " --as-published" } else { "" };
+    let set = |set: &Override| {
+        format!(" --set {}", quoted(&format!("{}={}", set.key, set.node.value.plain())))
+    };
+    let sets: String = sets.iter().map(set).collect();
+    format!("forebay run {}{published}{sets}", quoted(known.unwrap_or(file)))
+}
+
+/// A word for a shell, in quotes where it needs these.
+fn quoted(word: &str) -> String {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "_-./=,:+%@".contains(c);
+    match word.chars().all(is_plain) {
+        true => word.into(),
+        false => format!("'{}'", word.replace('\'', r"'\''")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::Plan;
+
+    #[test]
+    fn command_names_changes_and_quotes_them() {
+        let sets = ["stop=15s", r#"aut=["cubic"]"#].map(|set| Override::parse(set).unwrap());
+        let expected =
+            "forebay run ccperf/base --as-published --set stop=15s --set 'aut=[\"cubic\"]'";
+        assert_eq!(command("plans/ccperf/base.toml", &sets, true), expected);
+        let mut plan = Plan::load("bundler/main", &[]).unwrap();
+        plan.select_arms(&["status_quo".into(), "copa_sfq".into()]).unwrap();
+        assert_eq!(plan.command, "forebay run bundler/main --arms status_quo,copa_sfq");
+    }
+}
