@@ -29,7 +29,7 @@ pub fn queue(rows: &Rows) -> Result<Picture> {
     );
     let conditions =
         "One bulk flow over 96 Mbit/s and 50 ms. Simulated, boxes with their defaults.";
-    let mut picture = Picture::new("Where the queue stands", conditions, result);
+    let mut picture = Picture::new("Where the queue is", conditions, result);
     let greatest =
         rows.iter().flat_map(|row| &row[1..]).fold(0.0, |one: f64, other| one.max(*other));
     let end = rows.iter().map(|row| row[0]).fold(0.0, f64::max);
@@ -75,11 +75,11 @@ pub fn ping(rows: &Rows) -> Result<Picture> {
     };
     let ([low, high], [slow_low, slow_high]) = (span(0), span(2));
     let result = format!(
-        "On {} kinds of path pings beside bulk flows and requests take {low} to {high} times as long with boxes as \
+        "On {} kinds of path pings next to bulk flows and requests take {low} to {high} times as long with boxes as \
          without, by the median, and {slow_low} to {slow_high} times by the 99th percentile.",
         values.len()
     );
-    let conditions = "Pings beside bulk flows and requests of the same site, alone on the path. Simulated, defaults.";
+    let conditions = "Pings next to bulk flows and requests of the same site, alone on the path. Simulated, defaults.";
     let mut picture = Picture::new("Round trips of pings", conditions, result);
     let ends = around(values.iter().flatten().copied());
     for (left, place, x_title) in [(150.0, 0, "median (ms)"), (452.0, 2, "99th percentile (ms)")] {

@@ -1,4 +1,4 @@
-//! Pictures of the benchmark, and of the simulator beside ns-3.
+//! Pictures of the benchmark, and of the simulator compared with ns-3.
 
 use anyhow::Result;
 
@@ -95,7 +95,7 @@ pub fn ns3(rows: &Rows) -> Result<Picture> {
         counts.collect::<Vec<_>>().join(", ")
     );
     let conditions = "Runs drawn at random, to which the simulator was not fitted. A point is one metric of one run.";
-    let mut picture = Picture::new("The simulator beside ns-3", conditions, result);
+    let mut picture = Picture::new("The simulator compared with ns-3", conditions, result);
     for (place, (name, pairs)) in panels.iter().enumerate() {
         let left = 62.0 + 168.0 * place as f64;
         let ends = around(pairs.iter().flat_map(|(pair, _)| *pair));

@@ -24,7 +24,7 @@ const BANDS: [&[(&str, &str)]; 2] = [
     &[("downloads", "downloads"), ("aqm", "short queues"), ("cross", "deep buffer")],
 ];
 /// Headings of the bands.
-const HEADINGS: [&str; 2] = ["Alone on the path", "Beside other traffic"];
+const HEADINGS: [&str; 2] = ["Alone on the path", "Next to other traffic"];
 /// Ratios at which the colour changes: from worse with boxes to better.
 const BOUNDS: [f64; 6] = [0.5, 0.8, 0.95, 1.05, 1.25, 2.0];
 /// Where the columns begin (px).
