@@ -48,7 +48,7 @@ chores:
   figures [--measure] [NAME..]   draws the pictures in docs/pictures from the rows in docs/pictures/data, and prints
                the result of each, which is its text in the page that shows it. NAME is a picture (queue, world);
                all without one. --measure makes the rows first, with the simulator (`make build` first;
-               6 minutes)
+               3 minutes)
   instructions [--update]   counts the instructions that the simulator takes for a packet, and says whether they
                are more than 5 % above those counted last; --update writes them down (valgrind, 2 minutes)
   ns3-runs [--install] [--jobs N] [--file FILE] [--also DIR] [NAME..]   makes the runs of FILE
