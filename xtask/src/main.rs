@@ -50,7 +50,7 @@ chores:
   figures [--measure] [NAME..]   draws the pictures in docs/pictures from the rows in docs/pictures/data,
                and prints the result of each, which is its alt text in the page that shows it. NAME is a
                picture (queue, world); default: all. --measure first makes the rows with the simulator
-               (`make build` first; 6 minutes)
+               (`make build` first; 3 minutes)
   instructions [--update]   counts the simulator's instructions per packet, and fails if they are more
                than 5 % above the record; --update writes the record (valgrind, 2 minutes)
   ns3-runs [--install] [--jobs N] [--file FILE] [--also DIR] [NAME..]   repeats in ns-3 the runs of FILE

@@ -288,7 +288,7 @@ mod tests {
         let named = "bundle.to = \"10.0.17.128/25\": allowed is a prefix that bundle \"site-17\" does not have";
         assert!(told.contains(named) && told.lines().count() == 1, "{told}");
         let told = parse(1000, |text| text.replace("id = 900\n", "id = 90\n")).unwrap_err();
-        assert!(told.contains("a number that bundle \"site-90\" has not"), "{told}");
+        assert!(told.contains("a number that bundle \"site-90\" does not have"), "{told}");
     }
 
     #[test]
