@@ -34,7 +34,7 @@ fn a_configuration_is_checked_with_its_key() {
     let check = || forebay(folder.path(), &["check-config", "box.toml"]);
     let refused = check();
     assert_eq!(refused.status.code(), Some(2));
-    assert!(text(&refused.stderr).contains("bundle.key: No such file"), "{refused:?}");
+    assert!(text(&refused.stderr).contains("bundle.key: no such file"), "{refused:?}");
     let made = forebay(folder.path(), &["keygen", "bundle.key"]);
     assert!(made.status.success() && made.stdout.is_empty(), "the secret is not printed");
     let accepted = check();
@@ -88,7 +88,7 @@ fn all_errors_of_a_configuration_come_at_once() {
     fs::write(folder.path().join("box.toml"), two).unwrap();
     let output = forebay(folder.path(), &["check-config", "box.toml"]);
     let told = text(&output.stderr);
-    assert!(told.contains("bundle.key: No such") && told.contains("other.key: No such"), "{told}");
+    assert!(told.contains("bundle.key: no such") && told.contains("other.key: no such"), "{told}");
 }
 
 #[test]
@@ -289,7 +289,7 @@ fn nothing_that_a_box_answers_is_written() {
     fs::write(&file, "before").unwrap();
     fs::write(&other, "another's").unwrap();
     // Another file than the operator has named, or the unit's.
-    unwritten(&says(&other, "evil", false, confirm), 2, "is not the file that the box says");
+    unwritten(&says(&other, "evil", false, confirm), 2, "is not the file that the box was started with");
     unwritten(&says(&other, "evil", false, &["confirm"]), 2, "/etc/forebay/receivebox.toml is not");
     // No candidate, another one, and a link.
     unwritten(&says(&file, "evil", false, confirm), 1, "cannot take");
@@ -322,7 +322,7 @@ fn doctor_names_command_for_missing_key() {
     let absent = key();
     assert_eq!(absent["verdict"], "fail", "{absent}");
     assert!(
-        absent["fix"].as_str().unwrap().starts_with("forebay keygen bundle.key, at one"),
+        absent["fix"].as_str().unwrap().starts_with("run `forebay keygen bundle.key` at one"),
         "{absent}"
     );
     fs::write(folder.path().join("bundle.key"), "").unwrap();

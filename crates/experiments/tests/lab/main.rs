@@ -44,7 +44,7 @@ fn lists_name_what_can_be_asked_for() {
         ("paths", "rate 100.42Mbit/s, rtt 54ms"),
         ("algorithms", "setpoint"),
         ("qdiscs", "fq_codel"),
-        ("receivers", "pieces [10]: how many"),
+        ("receivers", "pieces [10]: pieces of each"),
         ("metrics", "slowdown_{class}_{q}"),
     ] {
         let list = stdout_of(&["list", what]);
@@ -106,7 +106,7 @@ fn misspelt_names_get_the_nearest() {
         (&["search", "cubci"], "; nearest is cubic"),
         (&["search", "cubic", "--metric", "utilisation"], "; nearest is utilization"),
         (&["run", "bundler/main", "--set", "bottleneck.qdisc=fqcodel"], "; nearest is fq_codel"),
-        (&["run", "bundler/main", "--backend", "smi"], "; nearest is sim"),
+        (&["run", "bundler/main", "--backend", "sims"], "; nearest is sim"),
     ] {
         let error = refusal_of(arguments);
         assert!(error.contains(nearest), "{arguments:?}: {error}");
