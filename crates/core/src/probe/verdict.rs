@@ -19,7 +19,7 @@ use crate::units::{ByteCount, Duration, Rate, Ratio};
 
 /// The share of the traffic at the bottleneck below which boxes gain little. From the simulator with the
 /// defaults: where a bundle has 6, 25, 50, 75 or 94 % of the requests there, boxes change the time of these
-/// requests (geometric mean of the slowdown) to 1.1, 1.03, 1.0, 0.99 and 0.95 times. At half of this share
+/// requests (geometric mean of the slowdown) to 1.16, 1.04, 1.0, 0.99 and 0.95 times. At half of this share
 /// "yes" would promise a gain where there is none; at 90 % "no" would hide a gain of a few percent.
 const SHARE_MIN: f64 = 0.75;
 
