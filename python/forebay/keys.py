@@ -520,6 +520,31 @@ class Agent(TypedDict, total=False):
     """how often the agent reads reports, at most a quarter of the shortest round trip; 0ms: each report wakes the agent. Default: "10ms"."""
 
 
+class Cost(TypedDict, total=False):
+    """A trial on one processor between `warmup` and `stop`; the arms of a cell and seed are measured together."""
+
+    platform: Literal["kernel", "native", "agent", "empty", "fold"]
+    """where the algorithm runs. Default: "kernel"."""
+    algorithm: Literal["cubic", "reno", "newreno", "bbr"]
+    """the algorithm. Default: "cubic"."""
+    over: str
+    """the arm of the same cell and seed with which the trial is compared. Default: the plan's baseline."""
+    connections: int
+    """connections that share the rate. Default: 1."""
+    segments: int
+    """segments that the kernel hands to the device in one piece at most. Default: no limit."""
+    rate: str
+    """rate of the traffic; "0bit/s": as fast as possible. Default: searched: the kernel's algorithm takes half to seven tenths of the processor."""
+    counter: Literal["idle", "nice19"]
+    """how the process runs that counts in the remaining time of the processor. Default: "idle"."""
+    turn: str
+    """measured time in each turn of an arm; 0s: the arms follow each other. Default: "100ms"."""
+    times_programs: bool
+    """whether the kernel times the BPF programs. Default: false."""
+    burden: str
+    """CPU time that an agent wastes per acknowledgement, for a difference of known size. Default: "0s"."""
+
+
 class PlanKeys(TypedDict, total=False):
     """One experiment: a bottleneck, the traffic over it, the bundles and the arms to compare."""
 
@@ -550,7 +575,7 @@ class PlanKeys(TypedDict, total=False):
     drain: str
     """longest wait for unfinished requests after `stop`. Default: "30s"."""
     bottleneck: Bottleneck
-    """the link from site A to site B."""
+    """the link from site A to site B. Default: none with [cost], else required."""
     reverse: Reverse
     """the reverse link, from site B to site A. Default: unlimited rate, no loss."""
     link: Sequence[Link]
@@ -558,7 +583,7 @@ class PlanKeys(TypedDict, total=False):
     topology: Topology
     """many sites, and the links between them. Default: two sites."""
     flow: Sequence[Flow]
-    """the traffic."""
+    """the traffic. Default: none beside [cost], else required."""
     bundle: Sequence[Bundle]
     """the bundles. Default: none."""
     uplink: Uplink
@@ -592,4 +617,6 @@ class PlanKeys(TypedDict, total=False):
     attack: Attack
     """hostile messages sent to a box. Default: none."""
     agent: Agent
-    """how the kernel reports to the agent of flows with `agent:`. Default: all defaults."""
+    """how the kernel reports to the agent of flows with `agent:`, or of a trial of [cost]. Default: all defaults."""
+    cost: Cost
+    """trials of the CPU cost of an algorithm, instead of links and traffic (back end emu only). Default: none."""
