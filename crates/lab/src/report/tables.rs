@@ -38,7 +38,7 @@ const OVERVIEW: &str = "slowdown_p50 slowdown_geomean slowdown_above_1_3 slowdow
                         fct_p99_ms requests_unfinished rtt_p50_ms video_rate_mbps \
                         video_rebuffering_s goodput_mbps gap_closed queue_mean_packets \
                         sojourn_mean_ms drops_queue_packets";
-/// The same of a plan that measures costs.
+/// Metrics of the overview of a plan that measures costs.
 const OVERVIEW_OF_COSTS: &str = "cpu_score cpu_ratio cpu_s_per_gb processor_share acked_mbps \
                                  ack_over_empty_ns decision_p50_us decision_p99_us";
 
