@@ -289,7 +289,11 @@ fn nothing_that_a_box_answers_is_written() {
     fs::write(&file, "before").unwrap();
     fs::write(&other, "another's").unwrap();
     // Another file than the operator has named, or the unit's.
-    unwritten(&says(&other, "evil", false, confirm), 2, "is not the file that the box was started with");
+    unwritten(
+        &says(&other, "evil", false, confirm),
+        2,
+        "is not the file that the box was started with",
+    );
     unwritten(&says(&other, "evil", false, &["confirm"]), 2, "/etc/forebay/receivebox.toml is not");
     // No candidate, another one, and a link.
     unwritten(&says(&file, "evil", false, confirm), 1, "cannot take");
