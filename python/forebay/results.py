@@ -112,7 +112,7 @@ class Result:
 
     def table(self, name: str) -> Table:
         """A table of the store: ``runs``, ``flows``, ``links``, ``bundles``, ``metrics``, ``transitions``, ``requests``,
-        ``series`` and ``samples`` (quantities over time), ``plans``, ``figures``, ``trials``.
+        ``series`` and ``samples`` (quantities over time), ``plans``, ``figures``.
 
         Raises:
             InputError: There is no such table.

@@ -152,7 +152,7 @@ fn rust_and_c_algorithms_rerun_after_a_change() {
     assert_eq!(refused.status.code(), Some(2));
     let told = stderr(&refused);
     assert!(
-        told.contains("error[E0603]") && told.contains("exports `pub const ALGORITHM"),
+        told.contains("error[E0603]") && told.contains("export `pub const ALGORITHM"),
         "{told}"
     );
 }

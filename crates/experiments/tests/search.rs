@@ -89,7 +89,7 @@ fn refuses_impossible_searches_with_reason() {
     for (arguments, expected) in [
         (&["cubik"][..], "ALGORITHM \"cubik\": kind = cubik: allowed is one of "),
         (&["cubic", "--metric", "speed"], "--metric: no metric \"speed\": allowed is one of util"),
-        (&["cubic", "--space", "none.toml"], "none.toml: no such file, and no space of that name"),
+        (&["cubic", "--space", "none.toml"], "none.toml: no such file, and no space with"),
         (
             &["cubic", "--space", "wrong.toml"],
             "wrong.toml:12: service.share = \"70%\": allowed is a",

@@ -131,7 +131,7 @@ impl DemoText {
         let of = |arm: Option<&ArmSummary>| arm?.metrics.get("goodput_mbps");
         let (before, after) = (of(without), of(with));
         let share = before.zip(after).map(|(before, after)| after / before - 1.0);
-        let change = share.map_or("is unknown".into(), change);
+        let change = share.filter(|it| it.is_finite()).map_or("is unknown".into(), change);
         let [before, after] = [before, after].map(|value| with_unit(value, "Mbit/s"));
         let _ = writeln!(self.text, "   Cost: goodput {change}, from {before} to {after}.\n");
     }

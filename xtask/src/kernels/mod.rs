@@ -82,7 +82,7 @@ const AGENT: Check = Check {
 const REFUSED: Check = Check {
     name: "agent is refused",
     command: "forebay agent --algorithm cubic",
-    exit: 2,
+    exit: 1,
     says: "needs Linux 6.4",
 };
 /// Earlier checks have left no algorithm registered.
@@ -298,7 +298,7 @@ mod tests {
         test result: ok. 2 passed; 0 failed; 0 ignored\r\n@@ ended with 0\r\n\
         @@ congestion control\r\ntest b ... ok\r\nskipped: no privilege\r\n\
         test result: ok. 1 passed; 0 failed\r\n@@ ended with 0\r\n\
-        @@ agent is refused\r\nerror: forebay agent needs Linux 6.4 or later\r\n@@ ended with 2\r\n\
+        @@ agent is refused\r\nerror: forebay agent needs Linux 6.4 or later\r\n@@ ended with 1\r\n\
         @@ programs of the boxes\r\ntest result: FAILED. 1 passed; 1 failed\r\n@@ ended with 101\r\n\
         @@ the boxes on a bridge\r\ntest c ...";
 

@@ -247,7 +247,8 @@ refused() (
 no_agent() (
     ! systemctl start forebay-agent@cubic
     journalctl --no-pager -u forebay-agent@cubic
-    [ "$(systemctl show --value -p NRestarts forebay-agent@cubic)" = 0 ]
+    # systemd would start it again for a while.
+    systemctl stop forebay-agent@cubic
 )
 
 agent() (

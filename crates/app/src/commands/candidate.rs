@@ -119,7 +119,7 @@ mod tests {
         fs::set_permissions(&file, fs::Permissions::from_mode(0o664)).unwrap();
         let candidate = Candidate::of(&file).unwrap();
         let error = Candidate::of(&file).err().unwrap().to_string();
-        assert!(error.contains("is at work at"), "{error}");
+        assert!(error.contains("is using"), "{error}");
         candidate.remove().unwrap();
         assert!(candidate.text().is_err());
         for text in ["one", "two"] {

@@ -262,7 +262,7 @@ mod tests {
     #[test]
     fn what_makes_no_table_is_refused_by_name() {
         let error = table(&["10.0.0.0/8", "10.1.0.0/16", "10.0.0.0/8"]).unwrap_err();
-        assert!(error.to_string().contains("10.0.0.0/8 is given twice"));
+        assert!(error.to_string().contains("10.0.0.0/8 appears twice"));
         let error = table(&["10.1.0.0/8"]).unwrap_err();
         assert!(error.to_string().ends_with("did you mean 10.0.0.0/8?"));
         let many = alloc::vec![("10.0.0.0/8".parse().unwrap(), 0); MAX_PREFIXES + 1];

@@ -301,11 +301,11 @@ fn run_refuses_missing_kernel_algorithm_and_check_warns() {
         let file = plan_with(folder.path(), "kernel:nonesuch");
         let error = refusal_of(&["run", &file, "--backend", "emu"]);
         let expected =
-            format!("{file}:8: flow.bulk.cc = kernel:nonesuch: allowed is one that this");
+            format!("{file}:8: flow.bulk.cc = kernel:nonesuch: allowed is an algorithm of");
         assert!(error.contains(&expected), "{error}");
         let set = ["--backend", "emu", "--set", "flow.bulk.cc=copa"];
         let error = refusal_of(&[&["run", &file], &set[..]].concat());
-        assert!(error.contains("--set: flow.bulk.cc = copa: allowed is one that"), "{error}");
+        assert!(error.contains("--set: flow.bulk.cc = copa: allowed is an algorithm"), "{error}");
     }
 }
 
@@ -365,7 +365,7 @@ fn folders_without_results_are_refused() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().to_str().unwrap();
     for arguments in [&["report", path][..], &["export", path], &["compare", path, path]] {
-        assert!(refusal_of(arguments).contains("no results.sqlite in it"));
+        assert!(refusal_of(arguments).contains("contains no results.sqlite"));
     }
 }
 
@@ -381,7 +381,7 @@ fn run_is_captured_and_arguments_are_checked() {
     let said = text(&output.stdout);
     assert!(said.contains("run.pcapng: ") && said.contains(" packets, "), "{said}");
     assert!(std::fs::metadata(&packets).unwrap().len() <= 1_000_000);
-    assert!(text(&output.stderr).contains("run.pcapng: full at "), "{}", text(&output.stderr));
+    assert!(text(&output.stderr).contains("run.pcapng: reached "), "{}", text(&output.stderr));
     for (arguments, reason) in [
         (&["--arm", "none"][..], "--arm none: allowed is one of status_quo, "),
         (&["--cell", "none"], "--cell none: allowed is one of"),

@@ -65,6 +65,7 @@ pub fn run(
     directory: &Path,
     progress: &mut dyn FnMut(RunProgress),
 ) -> Result<Vec<RunRows>, BackendError> {
+    check_group(arms)?;
     let mut report = |phase: String, done| progress(RunProgress { phase, done });
     let binary = std::env::current_exe()
         .map_err(|error| BackendError::Failed(format!("this program: {error}")))?;
@@ -108,6 +109,36 @@ pub fn run(
         RunRows { run, packets: Vec::new() }
     };
     Ok(arms.iter().zip(&trials).map(rows).collect())
+}
+
+/// Refuses arms that differ in their traffic, and arms whose compared arm is not in the group: their costs could not
+/// be compared.
+fn check_group(arms: &[Experiment]) -> Result<(), BackendError> {
+    let first = Arm::of(&arms[0])?;
+    let traffic = |arm: &Arm<'_>| {
+        let (platform, over, burden) = (first.cost.platform, None, Duration::ZERO);
+        let cost = Cost { platform, over, burden, ..arm.cost.clone() };
+        (cost, arm.experiment.scenario.stop, arm.experiment.scenario.warmup)
+    };
+    for experiment in arms {
+        let (arm, name) = (Arm::of(experiment)?, &experiment.arm);
+        if traffic(&arm) != traffic(&first) {
+            let reason = format!(
+                "arm {name}: its stop, its warmup and its [cost] other than platform, over and burden: allowed are \
+                 those of arm {}",
+                arms[0].arm
+            );
+            return Err(BackendError::Unsupported(reason));
+        }
+        if let Some(over) =
+            arm.cost.over.as_ref().filter(|over| arms.iter().all(|it| it.arm != **over))
+        {
+            let reason =
+                format!("cost.over = {over:?} of arm {name}: allowed is an arm that runs, too");
+            return Err(BackendError::Unsupported(reason));
+        }
+    }
+    Ok(())
 }
 
 /// An arm in the terms of the bench.
@@ -314,6 +345,16 @@ mod tests {
         assert_eq!(slowed.burden, Duration::from_micros(5));
         assert_eq!(AgentTerms { burden: Duration::ZERO, ..slowed }, terms("agent_round"));
         assert_eq!(terms("agent_ack").cadence, Cadence::Every(Duration::ZERO));
+    }
+
+    #[test]
+    fn arms_that_cannot_be_compared_are_refused() {
+        let [kernel, mut native] = ["kernel", "native"].map(|it| arm(it, "cost.algorithm=cubic"));
+        check_group(&[kernel.clone(), native.clone()]).unwrap();
+        let refused = |arms: &[Experiment]| check_group(arms).unwrap_err().to_string();
+        assert!(refused(&[native.clone()]).contains("cost.over = \"kernel\" of arm native"));
+        native.cost.as_mut().unwrap().connections = 9;
+        assert!(refused(&[kernel, native]).contains("arm native: its stop"));
     }
 
     #[test]

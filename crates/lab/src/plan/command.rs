@@ -2,8 +2,12 @@
 
 use super::Override;
 
-/// The command of a shell that runs the plan in `file` with these changes, without back end and seeds.
+/// The command of a shell that runs the plan in `file` with these changes, without back end and seeds. Empty if
+/// the plan is in no file, as a dict in Python.
 pub fn command(file: &str, sets: &[Override], as_published: bool) -> String {
+    if !file.ends_with(".toml") {
+        return String::new();
+    }
     let known = file.strip_prefix("plans/").and_then(|name| name.strip_suffix(".toml"));
     let published = if as_published { " --as-published" } else { "" };
     let set = |set: &Override| {
@@ -33,6 +37,7 @@ mod tests {
         let expected =
             "forebay run ccperf/base --as-published --set stop=15s --set 'aut=[\"cubic\"]'";
         assert_eq!(command("plans/ccperf/base.toml", &sets, true), expected);
+        assert_eq!(command("dict", &sets, false), "");
         let mut plan = Plan::load("bundler/main", &[]).unwrap();
         plan.select_arms(&["status_quo".into(), "copa_sfq".into()]).unwrap();
         assert_eq!(plan.command, "forebay run bundler/main --arms status_quo,copa_sfq");

@@ -62,7 +62,7 @@ pub struct Plan {
     tree: Table,
     /// The user's overrides, each with the plan's own value.
     replacements: Vec<(Override, Option<Node>)>,
-    /// The command that runs it, without back end and seeds.
+    /// The command that runs it, without back end and seeds; empty: the plan is in no file.
     pub(crate) command: String,
 }
 
@@ -396,8 +396,9 @@ impl Plan {
             })
             .collect::<Result<_, _>>()?;
         self.arms = selected;
-        let command = self.command.split(" --arms ").next().unwrap_or_default();
-        self.command = format!("{command} --arms {}", names.join(","));
+        if let Some(command) = self.command.split(" --arms ").next().filter(|it| !it.is_empty()) {
+            self.command = format!("{command} --arms {}", names.join(","));
+        }
         Ok(())
     }
 }

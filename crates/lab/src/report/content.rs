@@ -30,13 +30,17 @@ pub fn page(
     let alone = plans.len() == 1;
     let (mut leads, mut first) = (Vec::new(), PageSection::default());
     for plan in plans {
-        for (sentence, tiles) in result::of(plan) {
+        let backends = plan.backends();
+        for ((sentence, tiles), backend) in result::of(plan).into_iter().zip(&backends) {
             leads.push(if alone {
                 sentence
             } else {
                 format!("{} \u{2013} {sentence}", plan.title)
             });
-            first.blocks.extend((!alone).then(|| Block::Text(plan.title.clone())));
+            let names =
+                [(!alone).then_some(&*plan.title), (backends.len() > 1).then_some(*backend)];
+            let names = names.into_iter().flatten().collect::<Vec<_>>().join(", ");
+            first.blocks.extend((!names.is_empty()).then_some(Block::Text(names)));
             first.blocks.push(Block::Tiles(tiles));
         }
         if alone {
@@ -44,6 +48,9 @@ pub fn page(
         }
         page.sections.extend(plan.sections(requests, points, alone)?);
     }
+    let died = runs.iter().filter(|run| run.died().is_some()).count();
+    let note = format!("In {died} of {} runs a box ended early.", runs.len());
+    leads.extend((died > 0).then_some(note));
     page.lead = leads.join(" ");
     let commands: Vec<String> = plans.iter().filter_map(PlanResults::commands).collect();
     let (title, text) = ("Repeat these runs".into(), commands.join(" && "));

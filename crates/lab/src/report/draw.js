@@ -4,7 +4,7 @@ const cells = (rows) => {
   return [names, ...rows.map((row) => names.map((name) => row[name]))].map((row) => row.map(cell).join(",")).join("\n");
 };
 // Lines of at most this many letters, for titles of axes.
-const wrapped = (text, most) => (text.match(new RegExp(".{1," + most + "}(\\s|$)", "g")) ?? [text]).map((it) => it.trim());
+const wrapped = (text, most) => (text.match(new RegExp(".{1," + most + "}(\\s|$)|\\S+", "g")) ?? [text]).map((it) => it.trim());
 const fitted = (spec, room) => {
   const unit = spec.spec ?? spec;
   const layers = unit.layer ?? [unit];
@@ -56,9 +56,13 @@ const offer = (holder, id, spec, view) => {
 };
 for (const holder of document.querySelectorAll("[data-figure]")) {
   const id = holder.dataset.figure;
-  const spec = fitted(JSON.parse(document.getElementById(id + "-data").textContent), holder.parentElement.clientWidth);
-  vegaEmbed(holder, spec, { actions: false, renderer: "svg" }).then(
-    (drawn) => { offer(holder, id, spec, drawn.view); holder.dataset.drawn = "yes"; },
+  const draw = async () => {
+    const spec = fitted(JSON.parse(document.getElementById(id + "-data").textContent), holder.parentElement.clientWidth);
+    const drawn = await vegaEmbed(holder, spec, { actions: false, renderer: "svg" });
+    offer(holder, id, spec, drawn.view);
+    holder.dataset.drawn = "yes";
+  };
+  draw().catch(
     (error) => { holder.dataset.drawn = "no"; holder.textContent = "figure failed: " + error; });
 }
 // Rows link to themselves.

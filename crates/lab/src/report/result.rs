@@ -8,7 +8,6 @@ use crate::metrics::statistics::Sorted;
 use crate::metrics::{Address, higher_is_better, title, unit};
 use crate::output::{self, number, percent, text_of_share};
 use crate::plan::figures::FigureKind;
-use crate::plan::references::AGAIN;
 use crate::plan::setup::boxes;
 
 /// The arm with the boxes as operators get these, in plans that have it.
@@ -82,9 +81,11 @@ pub fn of(plan: &PlanResults<'_>) -> Vec<Found> {
 fn subject<'a>(plan: &'a PlanResults<'_>) -> &'a str {
     let names = || plan.arms.iter().map(|(name, _)| name.as_str());
     let of = &plan.references;
-    let is_studied = |name: &&str| ![of.baseline(), of.ideal(), of.alone(), AGAIN].contains(name);
-    let found = names().find(|name| *name == DEFAULT_BOXES).or_else(|| names().find(is_studied));
-    found.unwrap_or_default()
+    let again = format!("{}_again", of.baseline());
+    let references = [of.baseline(), of.ideal(), of.alone(), &again];
+    let is_studied = |name: &&str| !references.contains(name);
+    let found = names().find(|name| *name == DEFAULT_BOXES && is_studied(name));
+    found.or_else(|| names().find(is_studied)).unwrap_or_default()
 }
 
 fn compared(plan: &PlanResults<'_>, (before, after): (&Side, &Side)) -> Option<Found> {
@@ -149,7 +150,7 @@ fn change(plan: &PlanResults<'_>, before: &Side, after: &Side, at: &Address) -> 
             let Some((old, new)) = twin.and_then(|twin| twin.get(at)).zip(run.get(at)) else {
                 continue;
             };
-            let share = new / old - 1.0;
+            let share = (new - old) / old.abs();
             if share.is_finite() {
                 of_seeds.push(share);
                 values[0].push(old);
@@ -176,8 +177,12 @@ fn uncompared(plan: &PlanResults<'_>, backend: &str) -> String {
         Some(format!("{payload} {} with {}", unit(COST), plan.name(arm)))
     });
     let arms = arms.collect::<Vec<_>>().join(", ");
-    let payload = if arms.is_empty() { "no valid run".into() } else { arms };
-    format!("No baseline to compare with. Payload: {payload}.")
+    let is_valid = plan.runs.iter().any(|run| run.key.backend == backend && run.is_valid());
+    match is_valid {
+        false => "No valid run.".into(),
+        true if arms.is_empty() => "The tables and figures have the results.".into(),
+        true => format!("No comparison with a baseline. Payload: {arms}."),
+    }
 }
 
 #[cfg(test)]

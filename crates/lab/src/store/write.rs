@@ -100,7 +100,8 @@ impl Store {
             std::iter::once(plan.description.clone()).chain(with).collect();
         let arms: Vec<[&str; 2]> =
             plan.arms.iter().map(|arm| [arm.name.as_str(), arm.summary.as_str()]).collect();
-        let arms = json!({ "arms": arms, "references": plan.references, "command": plan.command });
+        let command = (!plan.command.is_empty()).then_some(&plan.command);
+        let arms = json!({ "arms": arms, "references": plan.references, "command": command });
         self.connection.execute(
             "INSERT OR REPLACE INTO plans VALUES (?1, ?2, ?3, ?4)",
             params![plan.name, plan.title, description.join(" "), arms.to_string()],

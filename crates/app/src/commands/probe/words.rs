@@ -314,7 +314,7 @@ mod tests {
         let few = with_share(0.06);
         let text = few.text();
         assert!(
-            text.contains("help? no: a queue stands") && text.contains("little to gain"),
+            text.contains("help? no: the queue is in") && text.contains("little gain"),
             "{text}"
         );
         let document = few.document();
