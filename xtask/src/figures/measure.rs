@@ -43,12 +43,11 @@ fn made(plan: &str, arguments: &[&str]) -> Result<Made> {
     let command = [&["run", plan, "--backend", "sim"], arguments].concat();
     let jobs = jobs().to_string();
     let document = printed(plan, &[&command[..], &["--jobs", &jobs]].concat(), &folder)?;
-    let sources =
-        document["runs"][0]["sources"].as_str().with_context(|| format!("{plan}: no runs"))?;
+    // Runs of the plan as it was before an edit may be in the folder, too.
+    let made = document["runs"].as_array().with_context(|| format!("{plan}: no runs"))?;
     let store = Store::open(&folder)?;
-    let ids = store.run_ids()?.into_iter();
-    let mut runs = ids.map(|id| store.run(id)).collect::<Result<Vec<Run>, _>>()?;
-    runs.retain(|run| run.key.sources == sources);
+    let ids = made.iter().filter_map(|run| run["id"].as_i64());
+    let runs = ids.map(|id| store.run(id)).collect::<Result<Vec<Run>, _>>()?;
     let runs: Vec<Run> = counting(&runs).into_iter().cloned().collect();
     let last = runs.last().with_context(|| format!("{plan}: no valid runs"))?;
     let seeds = || runs.iter().map(|run| run.key.seed);
