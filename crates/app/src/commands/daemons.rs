@@ -12,7 +12,7 @@ use std::process::ExitCode;
 /// On SIGTERM and SIGINT the sendbox sends its queued packets, and the kernel takes over. On SIGHUP
 /// it reads its files again, as after `forebay reload`.
 ///
-/// Exit code 1: a device, a privilege or a port is missing, or the box failed; 2: a file is wrong, or
+/// Exit code 1: a device is unfit, a privilege or a port is missing, or the box failed; 2: a file is wrong, or
 /// the start was on trial and you did not confirm it. Units start the box again after 1, not after 2.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:\n  \
@@ -41,7 +41,7 @@ pub struct Sendbox {
 /// only watches: the kernel forwards, even if this process ends. On SIGHUP it reads its files
 /// again, as after `forebay reload`.
 ///
-/// Exit code 1: a device, a privilege or a port is missing, or the box failed; 2: a file is wrong, or
+/// Exit code 1: a device is unfit, a privilege or a port is missing, or the box failed; 2: a file is wrong, or
 /// the start was on trial and you did not confirm it. Units start the box again after 1, not after 2.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:\n  \

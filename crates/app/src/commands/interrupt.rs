@@ -88,7 +88,12 @@ mod with_host {
         let handler = SigHandler::Handler(pass_on);
         let action = SigAction::new(handler, SaFlags::SA_RESTART, SigSet::empty());
         // SAFETY: the handler only calls write(2), which is safe in a signal handler.
-        unsafe { sigaction(Signal::SIGINT, &action) }.context("a handler for Ctrl-C")?;
+        let before =
+            unsafe { sigaction(Signal::SIGINT, &action) }.context("a handler for Ctrl-C")?;
+        if before.handler() == SigHandler::SigIgn {
+            // A script started the command in the background. SAFETY: the action was in force before.
+            unsafe { sigaction(Signal::SIGINT, &before) }.context("no handler for Ctrl-C")?;
+        }
         Ok(())
     }
 

@@ -19,8 +19,16 @@ pub struct Keygen {
 impl Keygen {
     /// Writes the key. The secret is not printed.
     pub fn execute(self) -> anyhow::Result<ExitCode> {
-        forebay_host::daemon::keys::generate(&self.file)
-            .map_err(|error| super::BadInput(error.to_string()))?;
+        use forebay_host::daemon::keys::{KeyFileError, generate};
+
+        let is_denied = |error: &KeyFileError| {
+            matches!(error, KeyFileError::Io { error, .. }
+                if error.kind() == std::io::ErrorKind::PermissionDenied)
+        };
+        generate(&self.file).map_err(|error| match is_denied(&error) {
+            true => anyhow::Error::from(error),
+            false => super::BadInput(error.to_string()).into(),
+        })?;
         eprintln!("{}: new key, mode 0600; copy it to the other box", self.file.display());
         Ok(ExitCode::SUCCESS)
     }

@@ -529,7 +529,7 @@ impl<L: DelayLaw> CongestionControl for DelayControl<L> {
             CongestionEvent::FeedbackLost => {
                 self.estimator.restart();
                 self.unlimited();
-                self.reason = "waiting for the first reports";
+                self.reason = "waiting for reports";
             }
             CongestionEvent::RttShift(nanos) => self.shift(nanos as f64 * 1e-9),
             CongestionEvent::Spurious => self.take_back_loss(),

@@ -352,7 +352,7 @@ impl CongestionControl for Nimbus {
 
     fn on_event(&mut self, now: Timestamp, event: CongestionEvent) {
         match event {
-            CongestionEvent::FeedbackLost => self.start_anew("waiting for the first reports"),
+            CongestionEvent::FeedbackLost => self.start_anew("waiting for reports"),
             CongestionEvent::Loss => self.on_loss(now),
             CongestionEvent::Rto if self.slow_start_bytes.is_some() => {
                 self.start_anew("timeout");

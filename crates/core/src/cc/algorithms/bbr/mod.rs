@@ -383,7 +383,7 @@ impl Bbr {
         self.is_pipe_full = false;
         self.held_back_until = None;
         self.cwnd = self.cwnd.max(self.initial_cwnd);
-        self.reason = "waiting for the first reports";
+        self.reason = "waiting for reports";
     }
 }
 

@@ -340,7 +340,7 @@ impl Bbr3 {
         self.inflight_longterm = UNBOUNDED;
         self.delay.held_back_until = None;
         self.cwnd = self.cwnd.max(self.initial_cwnd);
-        self.reason = "waiting for the first reports";
+        self.reason = "waiting for reports";
     }
 
     fn on_idle_restart(&mut self, now: Timestamp) {
