@@ -293,6 +293,7 @@ enabled = true
                 "attack",
                 "uplink",
                 "topology",
+                "cost",
             ];
             assert!(given(key.name) || elsewhere.contains(&key.name), "{}", key.name);
             assert!(schema::listing().contains(&key.allowed()));
