@@ -209,6 +209,6 @@ fn each_suite_has_own_plans_folder_and_answer() {
     let published = BenchRequest { as_published: true, ..request("policer") };
     assert!(refusal(published).contains("as_published"));
     let error = "rfc9744".parse::<Suite>().unwrap_err();
-    assert_eq!(error, "allowed is one of ccperf, rfc9743");
+    assert_eq!(error, "allowed is one of ccperf, rfc9743; nearest is rfc9743");
     assert_ne!(Suite::Ccperf.default_out(), Suite::Rfc9743.default_out());
 }
