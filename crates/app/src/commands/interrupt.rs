@@ -90,7 +90,7 @@ mod with_host {
         // SAFETY: the handler only calls write(2), which is safe in a signal handler.
         let before =
             unsafe { sigaction(Signal::SIGINT, &action) }.context("a handler for Ctrl-C")?;
-        if before.handler() == SigHandler::SigIgn {
+        if matches!(before.handler(), SigHandler::SigIgn) {
             // A script started the command in the background. SAFETY: the action was in force before.
             unsafe { sigaction(Signal::SIGINT, &before) }.context("no handler for Ctrl-C")?;
         }
