@@ -71,7 +71,7 @@ const CLASSES: [&str; 3] =
 const LOWER: &str = "slowdown fct_ requests_unfinished requests_queued site_slowdown rtt_p ping_ \
                      srtt_ mean_srtt queueing_ mean_est_qdelay mean_qdisc sojourn_ queue_mean \
                      queue_p queue_max queue_total queue_back standing_queue drops_ total_ \
-                     starved harm_ flows_failed datagrams_lost video_startup video_rebuffer \
+                     starved harm_ flows_failed datagrams_ video_startup video_rebuffer \
                      stall_max unfairness fair_after converged_after in_use_after rtt_error_abs \
                      cov_ nrmse_ boxes_died message_share large_paired cpu_ratio \
                      cpu_s_per_gb processor_share ack_over_empty decision_ decisions_stale \

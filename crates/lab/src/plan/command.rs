@@ -1,11 +1,12 @@
 //! The command that runs a plan, so that a report can name it.
 
 use super::Override;
+use super::library::is_builtin;
 
 /// The command of a shell that runs the plan in `file` with these changes, without back end and seeds. Empty if
 /// the plan is in no file, as a dict in Python.
 pub fn command(file: &str, sets: &[Override], as_published: bool) -> String {
-    if !file.ends_with(".toml") {
+    if !file.ends_with(".toml") && !is_builtin(file) {
         return String::new();
     }
     let known = file.strip_prefix("plans/").and_then(|name| name.strip_suffix(".toml"));

@@ -151,6 +151,11 @@ pub static PLANS: &[(&str, &str)] = plans![
     "platforms/simulated",
 ];
 
+/// Whether a built-in plan has this name.
+pub fn is_builtin(name: &str) -> bool {
+    PLANS.iter().any(|(known, _)| *known == name)
+}
+
 /// A text and its origin.
 #[derive(Clone, Debug)]
 pub struct Source {

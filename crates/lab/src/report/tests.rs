@@ -127,7 +127,7 @@ fn store(folder: &Path, backends: &[&str], sets: &[Override]) -> Store {
             { kind = "cdf", title = "Of each flow", metric = "flows/*/fct_ms", facet = "flow" },
         ]
     "#;
-    let source = Source { file: "p".into(), folder: None, text: text.into() };
+    let source = Source { file: "p.toml".into(), folder: None, text: text.into() };
     store.put_plan(&Plan::from_source(source, sets).unwrap()).unwrap();
     let arms = [("status_quo", 2.0), ("copa_sfq", 1.2)];
     for (backend, (arm, slowdown)) in backends.iter().flat_map(|it| arms.map(|arm| (it, arm))) {
@@ -249,7 +249,7 @@ fn result_comes_first_without_scripts() {
         "; payload ",
         "<div class=\"tile",
         "<small>before</small>",
-        "<summary>Repeat these runs</summary><pre>forebay run p --backend emu --seeds 1..2</pre>",
+        "<summary>Repeat these runs</summary><pre>forebay run p.toml --backend emu --seeds 1..2</pre>",
         "<noscript><p class=\"note\">The figures need JavaScript.",
         "<nav>",
         "<h2 id=\"at-a-glance\">",

@@ -326,7 +326,7 @@ mod tests {
     fn unsteady_rate_is_said_with_both_rates() {
         let half_rates = [20, 12].map(Rate::from_mbit_per_sec);
         let text = said(Findings { half_rates, ..found() }).text();
-        for expected in ["20.0 Mbit/s, then 12.0 Mbit/s\n", "help? unclear: the rate"] {
+        for expected in ["20.0 Mbit/s, then 12.0 Mbit/s\n", "help? unclear: the load's rate"] {
             assert!(text.contains(expected), "{expected:?} in:\n{text}");
         }
     }

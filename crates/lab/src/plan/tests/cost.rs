@@ -6,14 +6,17 @@ use forebay_scenario::{Cost, CostAlgorithm, CostPlatform, CostRate, Counter, Rep
 
 use super::*;
 
-const TRIALS: &str = r#"
+/// Every key of `[cost]`.
+pub const TRIALS: &str = r#"
 name = "p"
 stop = "2s"
 warmup = "500ms"
 baseline = "kernel"
 [cost]
 algorithm = "reno"
+connections = 1
 segments = 2
+times_programs = false
 [[arm]]
 name = "kernel"
 [[arm]]

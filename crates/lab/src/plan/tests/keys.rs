@@ -269,7 +269,9 @@ enabled = true
         all.scenario.attack.map(|attack| (attack.end, attack.messages)),
         Some((BoxEnd::Receivebox, 5000))
     );
-    let given = |key: &str| text.contains(&format!("{key} = "));
+    let given = |key: &str| {
+        [text, super::cost::TRIALS].iter().any(|text| text.contains(&format!("{key} = ")))
+    };
     // A topology replaces many of these tables.
     for heading in schema::headings().iter().filter(|it| it.path != "topology") {
         for key in heading.section.keys {
