@@ -583,7 +583,7 @@ class PlanKeys(TypedDict, total=False):
     topology: Topology
     """many sites, and the links between them. Default: two sites."""
     flow: Sequence[Flow]
-    """the traffic. Default: none beside [cost], else required."""
+    """the traffic. Default: none with [cost], else required."""
     bundle: Sequence[Bundle]
     """the bundles. Default: none."""
     uplink: Uplink

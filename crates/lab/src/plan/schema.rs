@@ -152,7 +152,7 @@ pub static PLAN: Section = Section {
             "two sites",
             "many sites, and the links between them",
         ),
-        key("flow", Kind::Tables(&FLOW), "none beside [cost], else required", "the traffic"),
+        key("flow", Kind::Tables(&FLOW), "none with [cost], else required", "the traffic"),
         key("bundle", Kind::Tables(&BUNDLE), "none", "the bundles"),
         key(
             "uplink",

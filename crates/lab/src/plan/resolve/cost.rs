@@ -20,7 +20,7 @@ pub(super) fn trial(plan: &Reader<'_>) -> Option<Scenario> {
     for key in plan.keys().iter().map(|key| key.name).filter(|key| plan.has(key)) {
         let is_about = ABOUT_THE_PLAN.contains(&key) && !OF_TRAFFIC.contains(&key);
         if !is_about && !OF_TRIALS.contains(&key) {
-            plan.wrong_because(key, "nothing beside [cost], which has neither links nor flows");
+            plan.wrong_because(key, "nothing with [cost], which has neither links nor flows");
         }
     }
     let [stop, warmup] = ["stop", "warmup"].map(|key| time(plan, key, Duration::ZERO));

@@ -14,8 +14,8 @@ warmup = "500ms"
 baseline = "kernel"
 [cost]
 algorithm = "reno"
-connections = 1
 segments = 2
+connections = 1
 times_programs = false
 [[arm]]
 name = "kernel"
@@ -83,12 +83,12 @@ fn wrong_keys_of_trials_are_refused() {
         (
             "[cost]",
             "ecn = \"classic\"\n[cost]",
-            "p.toml:6: ecn = \"classic\": allowed is nothing beside [cost]",
+            "p.toml:6: ecn = \"classic\": allowed is nothing with [cost]",
         ),
         (
             "[cost]",
             "ideal = \"kernel\"\n[cost]",
-            "p.toml:6: ideal = \"kernel\": allowed is nothing beside [cost]",
+            "p.toml:6: ideal = \"kernel\": allowed is nothing with [cost]",
         ),
         (
             "\"500ms\"",
