@@ -290,7 +290,7 @@ fn reports_wrong_and_shared_prefixes() {
             (
                 end,
                 same_prefix.as_str(),
-                "22: bundle.to = \"10.1.2.0/24\": allowed is a prefix that bundle \"berlin\" has not".into(),
+                "22: bundle.to = \"10.1.2.0/24\": allowed is a prefix that bundle \"berlin\" does not have".into(),
             ),
             (
                 end,
@@ -300,7 +300,7 @@ fn reports_wrong_and_shared_prefixes() {
             (
                 end,
                 same_id.as_str(),
-                "20: bundle.id = 1: allowed is a number that bundle \"berlin\" has not".into(),
+                "20: bundle.id = 1: allowed is a number that bundle \"berlin\" does not have".into(),
             ),
         ],
     );
@@ -479,7 +479,7 @@ fn reports_mistakes_in_files_of_two_boxes() {
     );
     let folder = tempfile::tempdir().unwrap();
     let told = |file: &str| stderr(&check(folder.path(), file)).to_string();
-    let absent = "box.bundle.key_file: berlin.key: No such file";
+    let absent = "box.bundle.key_file: berlin.key: no such file";
     assert!(told(&both()).starts_with(&format!("error: box.toml:12: {absent}")));
     make_key(folder.path());
     let file = both();

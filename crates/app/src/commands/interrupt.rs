@@ -2,8 +2,7 @@
 
 use std::ffi::OsString;
 
-/// Characters besides letters and digits that a shell leaves alone.
-const PLAIN: &str = "_-./:=,@%+";
+use forebay_core::text::shell_word;
 
 /// The command line of this process, without the options called `without` and their values, for a shell.
 pub fn command_line(without: &[&str]) -> String {
@@ -21,18 +20,9 @@ fn line(arguments: impl Iterator<Item = OsString>, without: &[&str]) -> String {
             }
             continue;
         }
-        text += &format!(" {}", quoted(&argument));
+        text += &format!(" {}", shell_word(&argument));
     }
     text
-}
-
-/// `word` as a shell reads it.
-fn quoted(word: &str) -> String {
-    let is_plain = |letter: char| letter.is_ascii_alphanumeric() || PLAIN.contains(letter);
-    if !word.is_empty() && word.chars().all(is_plain) {
-        return word.into();
-    }
-    format!("'{}'", word.replace('\'', r"'\''"))
 }
 
 /// From now on Ctrl-C ends this process with exit code 130, after a line that says how to continue. Without

@@ -1,5 +1,7 @@
 //! The command that runs a plan, so that a report can name it.
 
+use forebay_core::text::shell_word;
+
 use super::Override;
 use super::library::is_builtin;
 
@@ -12,19 +14,10 @@ pub fn command(file: &str, sets: &[Override], as_published: bool) -> String {
     let known = file.strip_prefix("plans/").and_then(|name| name.strip_suffix(".toml"));
     let published = if as_published { " --as-published" } else { "" };
     let set = |set: &Override| {
-        format!(" --set {}", quoted(&format!("{}={}", set.key, set.node.value.plain())))
+        format!(" --set {}", shell_word(&format!("{}={}", set.key, set.node.value.plain())))
     };
     let sets: String = sets.iter().map(set).collect();
-    format!("forebay run {}{published}{sets}", quoted(known.unwrap_or(file)))
-}
-
-/// A word for a shell, in quotes where it needs these.
-fn quoted(word: &str) -> String {
-    let is_plain = |c: char| c.is_ascii_alphanumeric() || "_-./=,:+%@".contains(c);
-    match word.chars().all(is_plain) {
-        true => word.into(),
-        false => format!("'{}'", word.replace('\'', r"'\''")),
-    }
+    format!("forebay run {}{published}{sets}", shell_word(known.unwrap_or(file)))
 }
 
 #[cfg(test)]

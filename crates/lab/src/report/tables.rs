@@ -34,26 +34,24 @@ pub fn arms(plan: &PlanResults<'_>) -> Block {
 }
 
 /// The numbers that a reader looks for first.
-const OVERVIEW: &str = "slowdown_p50 slowdown_geomean slowdown_above_1_3 slowdown_p99 fct_p50_ms \
-                        fct_p99_ms requests_unfinished rtt_p50_ms video_rate_mbps \
-                        video_rebuffering_s goodput_mbps gap_closed queue_mean_packets \
-                        sojourn_mean_ms drops_queue_packets";
+const OVERVIEW: &str = "slowdown_p50 slowdown_geomean slowdown_above_1_3 slowdown_p99 fct_p50_ms fct_p99_ms \
+     requests_unfinished rtt_p50_ms video_rate_mbps video_rebuffering_s goodput_mbps gap_closed queue_mean_packets \
+     sojourn_mean_ms drops_queue_packets";
 /// Metrics of the overview of a plan that measures costs.
-const OVERVIEW_OF_COSTS: &str = "cpu_score cpu_ratio cpu_s_per_gb processor_share acked_mbps \
-                                 ack_over_empty_ns decision_p50_us decision_p99_us";
+const OVERVIEW_OF_COSTS: &str = "cpu_score cpu_ratio cpu_s_per_gb processor_share acked_mbps ack_over_empty_ns \
+     decision_p50_us decision_p99_us";
 
 /// Caption of the summary of plans with traffic.
-const OF_REQUESTS: &str = "Results. Requests of all seeds are pooled; queues and throughput are means over \
-                   time and seeds. Below a number: the least and the greatest seed alone. A \
-                   smaller difference between arms may be chance. Bold: the best number. Time next \
-                   to packets: time to send these at the bottleneck's rate. Gap closed: share of \
-                   the gap between status_quo and in_network_fq that an arm closes; 1 is all of it. \
-                   Quantiles interpolate between the closest ranks.";
+const OF_REQUESTS: &str = "Results. Requests of all seeds are pooled; queues and throughput are means over time and \
+     seeds. Below a number: the least and the greatest seed alone. A smaller difference between arms may be chance. \
+     Bold: the best number. Time next to packets: time to send these at the bottleneck's rate. Gap closed: share of \
+     the gap between status_quo and in_network_fq that an arm closes; 1 is all of it. Quantiles interpolate between \
+     the closest ranks.";
 
 /// Caption of the summary of trials of costs.
-const OF_COSTS: &str = "Results: medians over the seeds. A CPU score is the count of a process that \
-     runs in the remaining time of the processor, divided by its count in the baseline's trial of the same block. A \
-     pair of trials counts only if bytes and acknowledgements per second differ by at most 1 % at a fixed rate, and if \
+const OF_COSTS: &str = "Results: medians over the seeds. A CPU score is the count of a process that runs in the \
+     remaining time of the processor, divided by its count in the baseline's trial of the same block. A pair of \
+     trials counts only if bytes and acknowledgements per second differ by at most 1 % at a fixed rate, and if \
      neither the hypervisor nor other processes took the processor away. The score is 0 if an agent fell back, lost \
      a report, decided too late or missed acknowledgements that it should have got.";
 

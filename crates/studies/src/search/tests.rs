@@ -102,19 +102,6 @@ fn written_plan_reproduces_figures() {
 }
 
 #[test]
-fn quotes_path_in_command_for_shell() {
-    for (text, word) in [
-        ("/home/me/my_cc", "/home/me/my_cc"),
-        ("cubic(hystart=off)", "'cubic(hystart=off)'"),
-        ("/home/me/my cc", "'/home/me/my cc'"),
-        ("it's", r"'it'\''s'"),
-        ("", "''"),
-    ] {
-        assert_eq!(quoted(text), word);
-    }
-}
-
-#[test]
 fn plan_gives_factor_unless_plain_cells_are_zero() {
     let request = request(Path::new(""), "stall", 1);
     let judged =

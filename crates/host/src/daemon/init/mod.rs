@@ -13,6 +13,7 @@ mod write;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
+use forebay_core::text::shell_word;
 use ipnet::IpNet;
 use serde::Serialize;
 
@@ -339,9 +340,7 @@ pub const ID_DEFAULT: u16 = 1;
 
 /// A path, quoted for a shell.
 fn shown(path: &Path) -> String {
-    let text = path.display().to_string();
-    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"/._-+:@%,".contains(&byte);
-    if text.bytes().all(is_plain) { text } else { format!("'{}'", text.replace('\'', "'\\''")) }
+    shell_word(&path.display().to_string())
 }
 
 /// A text, quoted for TOML.

@@ -20,7 +20,7 @@ pub static COST: Section = Section {
                 ("native", "in BPF alone"),
                 ("agent", "in an agent, see [agent]"),
                 ("empty", "a BPF program that does nothing"),
-                ("fold", "the datapath of an agent that does not decide"),
+                ("fold", "the BPF program of an agent, without decisions"),
             ]),
             "\"kernel\"",
             "where the algorithm runs",
