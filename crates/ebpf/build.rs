@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 #[cfg(feature = "programs")]
 use libbpf_cargo::SkeletonBuilder;
 
+/// BPF sources in `bpf` for which a skeleton is built: `NAME.bpf.c`.
 #[cfg(feature = "programs")]
 const PROGRAMS: [&str; 8] = [
     "capture",

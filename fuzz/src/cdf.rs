@@ -9,7 +9,7 @@ use forebay_lab::traces::sizes::{PACKET_BYTES, converted};
 pub fn run(bytes: &[u8]) {
     let text = String::from_utf8_lossy(bytes);
     match converted("fuzz.cdf", &text, PACKET_BYTES) {
-        Ok(ours) => drop(SizeCdf::parse("converted", &ours).expect("ours is read")),
+        Ok(ours) => drop(SizeCdf::parse("converted", &ours).expect("our own file can be read")),
         Err(error) => assert!(error.line >= 1 && error.line <= text.lines().count().max(1)),
     }
     let sizes = match SizeCdf::parse("fuzz.cdf", &text) {

@@ -14,9 +14,10 @@ use forebay_fuzz::mutate::Mutator;
 use forebay_fuzz::readers::readers;
 use forebay_fuzz::{TARGETS, Target, corpus};
 
+/// Printed after an error in the arguments.
 const USAGE: &str = "usage: fuzz TARGET|all [--seconds N] [--seed N]   mutate the corpus
        fuzz TARGET FILE..                        run these inputs
-       fuzz readers PROGRAM [--seconds N] [--seed N]  run commands of PROGRAM, a forebay, on mutated files";
+       fuzz readers PROGRAM [--seconds N] [--seed N]  run commands of the forebay PROGRAM on mutated files";
 /// Name that selects the commands instead of a target.
 const READERS: &str = "readers";
 /// No target needs more than milliseconds for 8 KB. The rest allows for a loaded machine.
@@ -60,7 +61,7 @@ fn main() -> ExitCode {
 fn parse(mut words: impl Iterator<Item = String>) -> Result<Arguments, String> {
     let target = words.next().ok_or("no target given")?;
     if target != "all" && target != READERS && !TARGETS.iter().any(|(name, _)| *name == target) {
-        return Err(format!("{target}: no such target"));
+        return Err(format!("{target}: unknown target"));
     }
     let mut arguments = Arguments { target, seconds: 10, seed: 0, files: Vec::new() };
     while let Some(word) = words.next() {
@@ -71,13 +72,13 @@ fn parse(mut words: impl Iterator<Item = String>) -> Result<Arguments, String> {
         match word.as_str() {
             "--seconds" => arguments.seconds = number()?,
             "--seed" => arguments.seed = number()?,
-            _ if word.starts_with('-') => return Err(format!("{word}: no such option")),
+            _ if word.starts_with('-') => return Err(format!("{word}: unknown option")),
             _ => arguments.files.push(word),
         }
     }
     match (&*arguments.target, arguments.files.len()) {
-        ("all", 1..) => Err("files need one target".into()),
-        (READERS, 0 | 2..) => Err("readers need one program".into()),
+        ("all", 1..) => Err("expected one target before the files".into()),
+        (READERS, 0 | 2..) => Err("readers: expected one program".into()),
         _ => Ok(arguments),
     }
 }

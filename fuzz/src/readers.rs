@@ -152,7 +152,7 @@ impl Reader {
         }
         if outcome.taken == 0 {
             return Err(
-                "no sample was taken: what is behind the first refusal is not tested".into()
+                "the command accepted no sample: code after the first refusal is untested".into()
             );
         }
         Ok(outcome)
@@ -200,7 +200,7 @@ impl Reader {
         }
         samples.sort_by(|a, b| a.name.cmp(&b.name));
         match samples.is_empty() {
-            true => Err(io::Error::other("there are none")),
+            true => Err(io::Error::other("no samples")),
             false => Ok(samples),
         }
     }
@@ -304,7 +304,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_format_has_samples_and_a_name_of_its_own() {
+    fn every_format_has_samples_and_unique_name() {
         let readers = readers();
         for reader in &readers {
             assert!(!reader.samples().unwrap().is_empty(), "{}", reader.format);

@@ -8,7 +8,7 @@ use forebay_core::testing::qdisc::TestPacket;
 pub fn run(bytes: &[u8]) {
     let Ok(spec) = String::from_utf8_lossy(bytes).parse::<Spec>() else { return };
     let printed = spec.to_string();
-    let again: Spec = printed.parse().expect("what is printed is read");
+    let again: Spec = printed.parse().expect("a printed spec can be read");
     assert_eq!(again.to_string(), printed);
     let _ = qdisc::build::<TestPacket>(&spec);
 }

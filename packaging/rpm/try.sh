@@ -13,7 +13,7 @@ fail() {
 # Debian's rpm keeps its database in root's home folder.
 rpm() { command rpm --root "$root" --dbpath /rpmdb --nodeps --noscripts "$@"; }
 rpm --install "$package"
-rpm --verify forebay || fail "not as packed"
+rpm --verify forebay || fail "installed files differ from the package"
 chroot "$root" /usr/bin/forebay --version
 chroot "$root" /usr/bin/forebay keygen /etc/forebay/bundle.key
 chroot "$root" /usr/bin/forebay check-config /etc/forebay/sendbox.toml

@@ -1,6 +1,6 @@
-"""Packets a second of an algorithm in Python beside the same one in Rust.
+"""Packets per second of an algorithm in Python, compared with the same algorithm in Rust.
 
-Needs a wheel built for speed; nothing else may run meanwhile.
+Needs an optimised wheel and an otherwise idle machine.
 """
 
 import statistics
@@ -11,7 +11,7 @@ from paths import B1, cpu_s
 import forebay
 
 ROUNDS = 15
-#: Shares of Rust's packets a second that are asked for.
+#: Required shares of Rust's packets per second.
 LEAST = {"reno_round": 0.90, "reno_ack": 0.15}
 
 
@@ -41,7 +41,7 @@ for name in LEAST:
 
 
 def megabits_a_second(algorithm, folder):
-    """Megabits that arrive a second of one processor: packets of one size, so that shares are those of packets."""
+    """Megabits that arrive per second of processor time. All packets have one size, so this is proportional to packets."""
     plan = forebay.Plan(B1).with_algorithms([algorithm])
     result, took_s = cpu_s(
         lambda: forebay.run(plan, seeds=1, out=folder, force=True, progress=False)
@@ -59,8 +59,8 @@ def main():
     for name, of_name in shares.items():
         spread = f"{min(of_name):.2f} to {max(of_name):.2f}"
         every = name.removeprefix("reno_")
-        print(f"a class that hears every {every}: {statistics.median(of_name):.2f} of the packets a", end=" ")
-        print(f"second of Rust ({spread}; asked for {LEAST[name]:.2f})")
+        print(f"a class called every {every}: {statistics.median(of_name):.2f} of the packets per", end=" ")
+        print(f"second of Rust ({spread}; required {LEAST[name]:.2f})")
 
 
 if __name__ == "__main__":

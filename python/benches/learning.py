@@ -1,6 +1,6 @@
-"""What learning costs: a step of environments beside the simulation in it, a policy in Rust beside onnxruntime.
+"""Cost of learning: steps of environments compared with simulation alone, a policy in Rust compared with onnxruntime.
 
-Needs a wheel built for speed, the extras ``rl`` and ``onnx``, and onnxruntime; nothing else may run meanwhile.
+Needs an optimised wheel, the extras ``rl`` and ``onnx``, onnxruntime, and an otherwise idle machine.
 """
 
 import statistics
@@ -19,7 +19,7 @@ ENVIRONMENTS, STEPS, ROUNDS = 64, 2000, 5
 
 
 def actions(observations):
-    """Keeps a queue of a fifth of the least round trip."""
+    """Keeps a queue of a fifth of the smallest round trip."""
     return 0.15 - 0.75 * observations[:, -1, 1:2]
 
 
@@ -34,7 +34,7 @@ def segments_a_step():
 
 
 def steps():
-    """Steps a second of one processor."""
+    """Steps per second of processor time."""
     environments = rl.make_vec(ENVIRONMENTS, B1, threads=1)
     observations, _ = environments.reset(seed=1)
 
@@ -48,7 +48,7 @@ def steps():
 
 
 def segments_simulated(mss_bytes, folder):
-    """Segments a second of one processor in a run of the plan."""
+    """Segments per second of processor time in a run of the plan."""
     result, took_s = cpu_s(lambda: forebay.run(B1, seeds=1, out=folder, force=True, progress=False))
     carried_bytes = result.runs[0]["flows"][0]["metrics"]["goodput_mbps"] * 1e6 / 8 * 1000
     return carried_bytes / mss_bytes / took_s
@@ -68,7 +68,7 @@ def main():
         for _ in range(ROUNDS):
             wanted = segments_simulated(mss_bytes, folder) / a_step
             shares.append(steps() / wanted)
-        print(f"{a_step:.0f} segments a step; steps beside the simulation alone:", end=" ")
+        print(f"{a_step:.0f} segments per step; steps, relative to the simulation alone:", end=" ")
         print(f"{statistics.median(shares):.2f} ({min(shares):.2f} to {max(shares):.2f})")
 
         draw, file = np.random.default_rng(1), Path(folder) / "policy.onnx"

@@ -1,4 +1,4 @@
-"""How large the package for Python is, and how long it takes to import: `make wheel`."""
+"""Size and import time of the Python package: `make wheel`."""
 
 import statistics
 import subprocess

@@ -1,8 +1,8 @@
-"""What several benchmarks simulate, and how they count what that takes."""
+"""The simulated path of several benchmarks, and their measure of processor time."""
 
 import time
 
-#: The path of B1 (`crates/sim/examples/speed`), for long enough that what surrounds a simulation does not count.
+#: The path of B1 (`crates/sim/examples/speed`), long enough that overhead around the simulation does not matter.
 B1 = {
     "name": "b1",
     "stop": "1000s",
@@ -19,6 +19,6 @@ B1 = {
 
 
 def cpu_s(work):
-    """What ``work`` gives, and the time of processors that it took in this process."""
+    """The result of ``work``, and the processor time that it took in this process."""
     began_s = time.process_time()
     return work(), time.process_time() - began_s

@@ -1,7 +1,6 @@
-"""What engines of sweeps cost beside simulation alone, and how sweeps grow: 10,000 runs listed, 100,000 made.
+"""Cost of the engines of sweeps compared with simulation alone, and large sweeps: 10,000 runs listed, 100,000 made.
 
-Needs a wheel built for speed and the extras ``data`` and ``ray``; nothing else may run meanwhile. ``--runs 0`` leaves the
-large sweep out.
+Needs an optimised wheel, the extras ``data`` and ``ray``, and an otherwise idle machine. ``--runs 0`` omits the large sweep.
 """
 
 import argparse
@@ -18,10 +17,10 @@ import forebay
 from forebay import _forebay
 
 ROUNDS = 15
-#: Runs of a fifth of a second, which make batches of the size that sweeps aim for.
+#: Runs of a fifth of a second, which give batches of the usual size.
 SEEDS = "1..48"
 PLAN = forebay.Plan(B1, {"stop": "300s"})
-#: What engines may take over the simulation's time (%).
+#: Largest overhead of each engine, relative to the simulation (%).
 MOST = {"threads": 2, "ray": 6}
 #: A run of a few milliseconds.
 SHORT = forebay.Plan(B1, {"stop": "2s", "bottleneck.change": []})
@@ -31,7 +30,7 @@ PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 
 def family():
-    """The numbers of ``/proc/PID/stat`` from the state on, of this process and of all below it."""
+    """The fields of ``/proc/PID/stat`` from the state on, of this process and its descendants."""
     fields = {}
     for file in Path("/proc").glob("[0-9]*/stat"):
         try:
@@ -45,18 +44,18 @@ def family():
 
 
 def taken_s():
-    """Time of processors of this process, those below it, and those that ended."""
+    """Processor time of this process and its descendants, also of ended ones."""
     return sum(sum(map(int, it[11:15])) for it in family()) / TICKS
 
 
 def memory_mb():
-    """Resident memory of this process, and of those below it."""
+    """Resident memory of this process, and of its descendants."""
     mine = int(Path("/proc/self/statm").read_text().split()[1])
     return mine * PAGE_BYTES / 1e6, (sum(int(it[21]) for it in family()) - mine) * PAGE_BYTES / 1e6
 
 
 def alone():
-    """Simulates on as many threads as there are processors, and keeps nothing."""
+    """Simulates on one thread per processor, and keeps nothing."""
     jobs = _forebay.jobs(PLAN._native, SEEDS)
     workers = os.cpu_count()
 
@@ -94,7 +93,7 @@ def engines():
     for engine, of_engine in shares.items():
         spread = f"{min(of_engine):.1f} to {max(of_engine):.1f}"
         print(f"{engine}: {statistics.median(of_engine):.1f} % over the time of the simulation", end=" ")
-        print(f"({spread}; asked for {MOST[engine]} at most)", flush=True)
+        print(f"({spread}; at most {MOST[engine]} required)", flush=True)
 
 
 def listing():
@@ -103,7 +102,7 @@ def listing():
         began_s = time.perf_counter()
         assert len(_forebay.jobs(PLAN._native, f"1..{SEEDS_MAX}")) == SEEDS_MAX
         times_s.append(time.perf_counter() - began_s)
-    print(f"{SEEDS_MAX} runs are listed in {statistics.median(times_s):.2f} s (asked for 1 at most)")
+    print(f"{SEEDS_MAX} runs are listed in {statistics.median(times_s):.2f} s (at most 1 required)")
 
 
 def many(runs, engine):
@@ -117,10 +116,10 @@ def many(runs, engine):
         nonlocal count
         count += 1
         if count % (total // 10) == 0:
-            mine, others = memory_mb()
+            mine, theirs = memory_mb()
             took_s = time.perf_counter() - began_s
-            print(f"  {count} runs, {took_s:.0f} s: {mine:.0f} MB here, {others:.0f} MB", end=" ")
-            print("in workers and what serves them", flush=True)
+            print(f"  {count} runs, {took_s:.0f} s: {mine:.0f} MB here, {theirs:.0f} MB", end=" ")
+            print("in workers and services", flush=True)
 
     with tempfile.TemporaryDirectory() as folder:
         made = forebay.sweep(plan, seeds, folder, on=engine, progress=tell)

@@ -1,12 +1,12 @@
 """Simulated networks, and congestion control in them.
 
-Runs the plans of forebay (``run``), on clusters, too (``sweep``), puts algorithms through its benchmark (``bench``),
-finds where they are worst (``search``) and says what differs between two folders of results (``compare``). A congestion
-control may be a class in Python (``algorithm``), which ``forebay.conformance`` holds to the rules of all. Figures are
-those of the report (``forebay.charts``, with the extra ``charts``).
+``run`` runs a plan, and ``sweep`` runs it on many threads, processes or machines. ``bench`` runs algorithms through the
+benchmark, ``search`` finds the path where an algorithm is worst, and ``compare`` lists the significant differences between
+two folders of results. ``algorithm`` makes a class in Python an algorithm, and ``forebay.conformance`` tests it against the
+rules of all algorithms. ``forebay.charts`` gives the figures of a report (extra ``charts``).
 
-Everything is simulated: the same plan, seed and version give the same figures as ``forebay run --backend sim``, bit for
-bit, and both take up each other's folders of results. What runs on real kernels is the ``forebay`` command's.
+Everything is simulated. The same plan, seed and version give the same figures as ``forebay run --backend sim``, bit for
+bit, and both can use each other's folders of results. Only the ``forebay`` command runs plans on real kernels.
 """
 
 from forebay._forebay import COMMIT, Limits, Measurement, Start
@@ -57,7 +57,7 @@ __all__ = [
     "sweep",
 ]
 
-#: Modules that are imported once one of their names is used, for what they need of Python's own takes longest.
+#: Modules that are imported when one of their names is first used: their own imports take most of the import time.
 _HOMES: dict[str, tuple[str, ...]] = {
     "charts": (),
     "conformance": (),

@@ -234,7 +234,7 @@ class Outcome:
     def __hash__(self) -> int: ...
     def __getnewargs_ex__(self) -> tuple[tuple[()], dict[str, Any]]: ...
 
-# Any buffer will do; numpy's arrays say that they are buffers from Python 3.12 on.
+# Any buffer works. Types of numpy arrays are buffers only since Python 3.12.
 _Array = np.ndarray[Any, Any]
 
 @final

@@ -17,21 +17,21 @@ from forebay.versions import Unkeyed, version
 _Class = TypeVar("_Class", bound=type)
 _Value = bool | int | float | str
 
-#: Classes by the names of their algorithms, each with what was said of it.
+#: Each class and its registration entry, by the name of the algorithm.
 defined: dict[str, tuple[type, dict[str, Any]]] = {}
 
-#: What is called of a class.
+#: Methods that an algorithm class must have.
 _CALLBACKS = ("init", "on_measurement", "on_event")
 
 
 @dataclasses.dataclass(frozen=True)
 class Param:
-    """A parameter of an algorithm, which plans set: ``gentle(keep=0.7)``.
+    """A parameter of an algorithm, which a plan can set: ``gentle(keep=0.7)``.
 
     Args:
-        default: A truth value, a whole number, another number, or a text: values in plans are of the same kind.
-        low, high: Least and greatest number that is allowed. ``high`` needs ``low``.
-        summary: What it does, in a line.
+        default: A truth value, a whole number, another number, or a text. Values in plans must have the same type.
+        low, high: Smallest and largest allowed number. ``high`` needs ``low``.
+        summary: One line about its effect.
     """
 
     default: _Value
@@ -56,41 +56,41 @@ def algorithm(
     params: Mapping[str, Param | _Value] | None = None,
     limit_s: float = 10.0,
 ) -> Callable[[_Class], _Class]:
-    """Makes the class below known as an algorithm, which plans, ``bench`` and ``search`` may name.
+    """Registers a class as an algorithm, so that plans, ``bench`` and ``search`` can name it.
 
-    Each connection has an instance of its own, made when it starts, with the parameters of ``params`` as keyword arguments.
-    Then are called
+    Each connection has its own instance, which is made when the connection starts, with the parameters of ``params`` as
+    keyword arguments. Then forebay calls
 
-    - ``init(start)`` with a ``Start``: ``now_ns``, ``mss_bytes``, ``initial_cwnd_bytes``, and a ``seed`` for all that is
-      random;
-    - ``on_measurement(now_ns, measurement)`` with a ``Measurement``: what the path did since the one before, each field
-      with its unit in the name and None where it is not known;
-    - ``on_event(now_ns, event, value)`` with what cannot wait: ``loss`` (once an episode), ``recovery_end``, ``rto``,
+    - ``init(start)`` with a ``Start``: ``now_ns``, ``mss_bytes``, ``initial_cwnd_bytes``, and a ``seed`` for all random
+      choices;
+    - ``on_measurement(now_ns, measurement)`` with a ``Measurement`` of the time since the last one. Names of fields end in
+      their unit, and an unknown field is None;
+    - ``on_event(now_ns, event, value)`` at once with an event: ``loss`` (once per episode), ``recovery_end``, ``rto``,
       ``spurious``, ``ecn_ce``, ``resume``, ``idle_restart``, ``underused``, ``rtt_shift``, ``slow_start_end``,
-      ``feedback_lost``, ``unenforced``, ``enforced``, ``delay_noise``; ignore others. ``value`` is what ``forebay_cc.h``
-      says of it, in ns, bytes or a number, and else 0.
+      ``feedback_lost``, ``unenforced``, ``enforced``, ``delay_noise``. Ignore unknown events. ``forebay_cc.h`` defines
+      ``value`` for each event, in ns, bytes or a number; for the rest it is 0.
 
-    Each answers ``Limits``, or None for those in force. An exception ends the run and is raised by what called it.
+    Each returns ``Limits``, or None to keep the current limits. An exception ends the run, and the caller gets it.
 
-    What a run gives is stored under the version of the class: its code, and every value that its code reads (see
-    ``forebay.versions``). After a change of one of them runs are made again. A class that reads a value without a state that
-    could be compared, such as an open file, has no version: a warning names the value, and runs are made again each time.
-    What a class draws at random, other than by ``start.seed``, or reads from files is not looked at.
+    A run is stored under the version of the class: its code, and every value that the code reads (see
+    ``forebay.versions``). If one changes, the run is made again. A class that reads a value without a comparable state, such
+    as an open file, has no version. Then a warning names the value, and every call makes the runs again. The version does
+    not cover random choices without ``start.seed`` and the content of files.
 
     Args:
-        name: At most 24 of a-z, 0-9 and ``_``, the first of them a letter. A class takes the place of an earlier one of
-            its name.
-        needs: Fields without which the algorithm cannot do: ``lost``, ``ecn_ce``, ``ect1``, ``rtt``, ``feedback_delay``,
+        name: At most 24 characters of a-z, 0-9 and ``_``, beginning with a letter. A class replaces an earlier class of the
+            same name.
+        needs: Fields that the algorithm needs: ``lost``, ``ecn_ce``, ``ect1``, ``rtt``, ``feedback_delay``,
             ``send_rate``, ``delivery_rate``, ``train_rate``, ``in_flight``, ``idle``, ``backlog``.
-        every: How often it hears of measurements: ``"round"`` trip, ``"ack"`` (half as fast), or a time such as
-            ``"10ms"``, 1us to 1s; several measurements are told as one. Events are told at once, with what was measured
-            until then before them.
-        params: Parameters by name, each a ``Param`` or its default. The class is called with all of them by name.
-        limit_s: Longest time of a callback in seconds; 0 for any. One that takes longer ends the run in a simulation
+        every: How often it gets measurements: ``"round"`` trip, ``"ack"`` (half as fast), or a time such as
+            ``"10ms"``, 1us to 1s. Measurements in between are merged. An event comes at once, after a measurement of the
+            time until then.
+        params: Parameters by name, each a ``Param`` or its default. The class is called with all parameters by name.
+        limit_s: Time limit of a callback in seconds; 0 for none. In a simulation a callback that takes longer ends the run
             (``CallbackTimeout``). Sendbox and agent do not wait for answers.
 
     Raises:
-        InputError: A name or parameter is wrong or taken, a callback is missing, or the class cannot be called so.
+        InputError: A name or parameter is wrong or taken, a callback is missing, or the class does not take the parameters.
     """
 
     def register(cls: _Class) -> _Class:
@@ -120,10 +120,12 @@ def algorithm(
 
 
 def refresh(used: Callable[[], Iterable[str]]) -> None:
-    """Looks at every class again, since a value that it reads may have changed; warns of those without a version.
+    """Computes the version of every class again, since a value that it reads may have changed.
+
+    Warns about classes without a version.
 
     Args:
-        used: Gives the names of those that are about to decide: of others nobody is warned.
+        used: Gives the names of the algorithms in the next run. Only these get a warning.
     """
     unkeyed = {}
     for name, (cls, entry) in list(defined.items()):
@@ -141,7 +143,7 @@ def refresh(used: Callable[[], Iterable[str]]) -> None:
 
 
 def _version(cls: type) -> tuple[str, str | None]:
-    """The version of a class; of one that has none a version that no other run has, and why."""
+    """The version of a class. If it has none, a unique version and the reason."""
     try:
         return version(cls), None
     except Unkeyed as error:

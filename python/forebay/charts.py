@@ -1,6 +1,6 @@
 """The figures of a report as Altair charts (extra ``charts``).
 
-Charts can be changed as any of Altair, and saved without network: ``chart.save("queue.svg")``, or ``.png``.
+You can change them like any chart of Altair, and save them without a network: ``chart.save("queue.svg")``, or ``.png``.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Figure:
-    """A figure of a report: the heading that it stands under, what is to be seen in it, and its chart."""
+    """A figure of a report: its section, its caption and its chart."""
 
     section: str
     caption: str
@@ -27,14 +27,14 @@ class Figure:
 
 
 def figures(result: Result, only: str = "") -> list[Figure]:
-    """The figures of the report on the folder of a result, in its order.
+    """The figures of the report on a result, in the order of the report.
 
     Args:
-        result: Of a run, a benchmark or ``load``.
-        only: Only figures whose heading or caption contains this, in whatever case: ``figures(result, "queue")``.
+        result: A result of a run, a benchmark or ``load``.
+        only: Only figures whose section or caption contains this text, in any case: ``figures(result, "queue")``.
 
     Raises:
-        InputError: No heading or caption contains it; the message has all captions.
+        InputError: No section or caption contains it. The message lists all captions.
         ModuleNotFoundError: Altair is not installed.
         RunError: The folder cannot be read.
     """
@@ -49,11 +49,11 @@ def figures(result: Result, only: str = "") -> list[Figure]:
 
 
 def _chart(alt: Any, spec: dict[str, Any]) -> Any:
-    """The chart of a document, which names its rows where Altair would look at each of them."""
+    """The chart of a document. It refers to its rows by name, so Altair does not check each row."""
     rows = spec.pop("data", {}).get("values", [])
     chart = alt.Chart.from_dict({**spec, "data": {"name": "rows"}})
-    # Altair would check each row against its whole schema, 3 ms each. These rows are the report's own, and
-    # the document that refers to them is checked above.
+    # Altair would check each row against its schema, at 3 ms per row. These rows come from the report, and the
+    # document that refers to them is checked above.
     with alt.utils.schemapi.debug_mode(False):
         chart.data = alt.InlineData(values=rows)
     return chart

@@ -1,25 +1,25 @@
-"""What goes wrong."""
+"""Exceptions of the package."""
 
 
 class Error(Exception):
-    """Any error of forebay."""
+    """Base class of all errors of forebay."""
 
 
 class InputError(Error, ValueError):
-    """An argument is wrong; the message says what is allowed."""
+    """An argument is wrong. The message says which values are allowed."""
 
 
 class PlanError(InputError):
-    """A plan, or a file that it names, cannot be used: the message has a line for each error.
+    """A plan, or a file that it names, is invalid. The message has a line for each error.
 
-    The attributes are those of the first error.
+    The attributes describe the first error.
 
     Attributes:
         file: The file, the name of a built-in plan, ``--set`` for an override, or ``dict``.
         line: Line in the file, from 1; None for a dict and for an override.
-        key: The dotted key, where one is to blame.
+        key: The dotted key; None if the error is about no single key.
         value: The value as written.
-        allowed: What would be accepted.
+        allowed: The allowed values.
     """
 
     def __init__(
@@ -43,16 +43,16 @@ class PlanError(InputError):
 
 
 class RunError(Error, RuntimeError):
-    """Something went wrong that no argument is to blame for."""
+    """Something failed although the arguments are correct."""
 
 
 class CallbackTimeout(RunError, TimeoutError):
-    """A callback of a class takes longer than ``limit_s`` of ``forebay.algorithm`` allows.
+    """A callback of a class took longer than ``limit_s`` of ``forebay.algorithm``.
 
-    The message names the algorithm, its class, the flow or bundle, the callback and the simulated time. The run that it ends
-    is not stored.
+    The message names the algorithm, its class, the flow or bundle, the callback and the simulated time. The run is not
+    stored.
     """
 
 
 class Interrupted(BaseException):
-    """Ends a callback: somebody asked for the end of its run, or it takes too long. What calls it hears of the reason."""
+    """Ends a callback because its run was interrupted or because it takes too long. The caller gets the reason."""

@@ -30,25 +30,26 @@ def run(
     force: bool = False,
     progress: bool | Told | None = None,
 ) -> Result:
-    """Simulates what the folder of results lacks of a plan, and writes the report.
+    """Simulates the runs of a plan that the folder of results does not have yet, and writes the report.
 
-    Ctrl-C ends the call at once and keeps what was run by then; called again, it goes on there.
+    Ctrl-C ends the call at once and keeps finished runs. The next call continues there.
 
     Args:
-        plan: A plan, or what ``Plan`` takes.
+        plan: A plan, or an argument of ``Plan``.
         seeds: Seeds instead of the plan's: ``7``, ``"1..3"`` (both ends included), or ``range(1, 4)``.
         out: Folder of the results, made if it does not exist. Default: the plan's name, below ``out``.
         jobs: Runs at a time, each on a thread. Figures do not depend on it. With algorithms in Python more than 1 is
-            slower than 1: threads take turns in Python.
-        force: Run again what the folder has.
-        progress: True for a bar, False for none, None for one where somebody can see it, or a function: it is called
-            with what goes on, its number, of how many, its share that is done (0 to 1), and how it ended, or None.
+            slower than 1, because threads take turns in Python.
+        force: Make runs again that the folder has.
+        progress: True for a bar, False for none, None for a bar in a terminal or notebook, or a function. The function gets
+            the name of the run, its number, the number of runs, the finished share of the run (0 to 1), and its result or
+            None.
 
     Raises:
-        PlanError: The plan cannot be used.
+        PlanError: The plan is invalid.
         InputError: Another argument is wrong.
-        RunError: A run could not be made.
-        Exception: What an algorithm in Python raised, which ends the run.
+        RunError: A run failed.
+        Exception: The exception of an algorithm in Python, which ends the run.
     """
     if not isinstance(plan, Plan):
         plan = Plan(plan)
@@ -57,24 +58,24 @@ def run(
 
 
 def simulated(plan: Plan, how: dict[str, Any]) -> Result:
-    """Runs a plan with the classes as they were last looked at."""
+    """Runs a plan with the current versions of the classes."""
     document, valid, report = _forebay.run(plan._native, how)
     result = Result(Path(report).parent, json.loads(document), valid)
     for run in result.runs:
         times = sum(flow["metrics"].get("limits_clamped", 0) for flow in run["flows"])
         if times:
             which = " ".join(filter(None, (run["arm"], run["cell"], f"seed {run['seed']}")))
-            message = f"{which}: limits of an algorithm made no sense {times:.0f} times, and were brought within bounds"
+            message = f"{which}: an algorithm set invalid limits {times:.0f} times; they were clamped to the bounds"
             warnings.warn(message, stacklevel=3)
     return result
 
 
 class Benchmark:
-    """What a benchmark found.
+    """The results of a benchmark.
 
     Attributes:
-        document: What ``forebay bench --json`` prints: the ``experiments``, and the ``scorecard`` or the ``criteria``.
-        fine: Whether every plan came to its end, and found what was published of the algorithms.
+        document: The output of ``forebay bench --json``: the ``experiments``, and the ``scorecard`` or the ``criteria``.
+        fine: Whether every plan finished and confirmed the published figures of the algorithms.
         report: The report over all plans.
         folders: Folder of the results of each plan.
     """
@@ -89,7 +90,7 @@ class Benchmark:
 
     @property
     def results(self) -> dict[str, Result]:
-        """The results of each plan that has any."""
+        """The results by plan, of plans with results."""
         is_there = {plan: (it / "results.sqlite").is_file() for plan, it in self.folders.items()}
         return {plan: load(it) for plan, it in self.folders.items() if is_there[plan]}
 
@@ -115,20 +116,20 @@ def bench(
     force: bool = False,
     progress: bool | Told | None = None,
 ) -> Benchmark:
-    """Puts algorithms through every plan of a suite, and scores them.
+    """Runs algorithms through every plan of a suite, and scores them.
 
     Args:
-        algorithms: Names as flows have them, such as ``"cubic"``, ``"cubic(hystart=off)"`` or that of a class.
+        algorithms: Names as in a flow's ``cc``, such as ``"cubic"``, ``"cubic(hystart=off)"`` or the name of a class.
         suite: ``ccperf``, which gives scores, or ``rfc9743``, which gives verdicts on the criteria of RFC 9743.
-        only: Names of plans, with or without their folder; all if it is empty.
+        only: Names of plans, with or without their folder; empty for all.
         sets: Values to replace in every plan; see ``Plan``.
-        as_published: With the settings of whoever published the experiments, and what was published beside them.
+        as_published: With the settings of the published experiments. The report has the published figures, too.
         until: Add seeds until the interval of each score is at most this share of its scale, 0 to 1.
-        seeds, out, jobs, force, progress: As of ``run``. Algorithms that the folder has from earlier stay in the report.
+        seeds, out, jobs, force, progress: As in ``run``. Algorithms from earlier calls stay in the report.
 
     Raises:
         InputError: No such suite or plan, or a plan refuses an algorithm or a value (``PlanError``).
-        RunError: Something could not be read or written.
+        RunError: A file could not be read or written.
     """
     if isinstance(algorithms, str):
         algorithms = [algorithms]
@@ -159,22 +160,22 @@ def search(
     jobs: int | None = None,
     progress: bool | Told | None = None,
 ) -> dict[str, Any]:
-    """Finds the path, and what happens on it, where an algorithm is worst.
+    """Finds the path and the events on it with which an algorithm is worst.
 
     Args:
-        algorithm: Name as flows have it.
-        metric: What is to be worst: ``utilization``, ``queueing``, ``queueing_p99``, ``share`` or ``stall``.
-        space: Where to look: ``default``, ``alone``, or the path of a file.
-        runs: Simulated runs. The same number and seed give the same plan.
+        algorithm: Name as in a flow's ``cc``.
+        metric: The metric to make worst: ``utilization``, ``queueing``, ``queueing_p99``, ``share`` or ``stall``.
+        space: The cases to search: ``default``, ``alone``, or the path of a file.
+        runs: Number of simulated runs. The same number and seed give the same plan.
         budget_s: Seconds instead of a number of runs.
-        seed: Seed of all that is drawn.
-        out: Folder of the plan that is found, and of what is known of cases: a search goes on where it was interrupted.
-        jobs: Runs at a time. Default: one a processor.
-        progress: As of ``run``.
+        seed: Seed of all random choices.
+        out: Folder of the plan that the search finds, and of the results so far: the next call continues there.
+        jobs: Runs at a time. Default: one per processor.
+        progress: As in ``run``.
 
     Returns:
-        What ``forebay search --json`` prints: the ``worst`` case, the ``simple`` one that is left of it, and the path of
-        its ``plan``.
+        The output of ``forebay search --json``: the ``worst`` case, the ``simple`` case made from it, and the path of its
+        ``plan``.
     """
     if jobs is None:
         jobs = os.cpu_count() or 1
@@ -193,11 +194,11 @@ def search(
 
 
 class Comparison:
-    """What differs between two folders of results beyond the noise.
+    """The significant differences between two folders of results.
 
     Attributes:
-        document: What ``forebay compare --json`` prints; ``document["changed"]`` has what differs.
-        equal: Whether all could be compared, and nothing differs.
+        document: The output of ``forebay compare --json``; ``document["changed"]`` lists the metrics that differ.
+        equal: Whether everything could be compared and nothing differs.
     """
 
     def __init__(self, document: dict[str, Any], equal: bool, sentence: str) -> None:
@@ -226,16 +227,16 @@ def compare(
     above: float = 0.02,
     level: float = 0.01,
 ) -> Comparison:
-    """Sets two folders of results beside each other, seed by seed where both have the same.
+    """Compares two folders of results, seed by seed if both have the same seeds.
 
     Args:
         old, new: Folders of a plan or of a benchmark, or results.
-        metric: Only metrics whose name contains this.
-        above: Least change of a median over the greater of the two, 0 to 1.
-        level: Chance that anything at all is called where nothing differs, 0.001 to 0.5.
+        metric: Only metrics whose name contains this text.
+        above: Smallest change of a median to report, relative to the larger median, 0 to 1.
+        level: Chance of any false alarm if nothing differs, 0.001 to 0.5.
 
     Raises:
-        InputError: A folder has no results, a number is out of range, or no metric is called so.
+        InputError: A folder has no results, a number is out of range, or no metric has such a name.
     """
     before, after = (side.folder if isinstance(side, Result) else side for side in (old, new))
     document, equal, sentence = _forebay.compare(before, after, metric, above, level)
@@ -250,7 +251,7 @@ def _kind(algorithm: str) -> str:
 def how_of(
     out: Folder | None, seeds: Seeds | None, jobs: int, force: bool, progress: bool | Told | None
 ) -> dict[str, Any]:
-    """How something is run, as ``_forebay`` takes it."""
+    """The options of a run as ``_forebay`` takes them."""
     if not 1 <= jobs <= 1024:
         raise InputError(f"jobs = {jobs}: allowed is 1 to 1024")
     return {
@@ -263,7 +264,7 @@ def how_of(
 
 
 def written(seeds: Seeds | None) -> str | None:
-    """Seeds as plans have them."""
+    """Seeds as written in plans."""
     if not isinstance(seeds, range):
         return None if seeds is None else str(seeds)
     if seeds.step != 1 or not seeds:

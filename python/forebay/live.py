@@ -1,8 +1,8 @@
 """Decides for a running sendbox or agent: ``python3 -m forebay.live FILE``, which ``forebay keep-python`` starts.
 
-Standard input is a socket of datagrams in JSON. The first, from here, says which algorithms FILE defines, or why there are
-none. Each that comes is a question for a connection or bundle: what one of its callbacks is told. The answer has the limits,
-or null for those in force. An exception is told with its traceback, and nothing more is answered for its connection.
+Standard input is a socket of JSON datagrams. The first datagram, from this process, lists the algorithms in FILE or has an
+error. Each datagram to this process is a call of a callback for a connection or bundle. The answer has the limits, or null
+to keep the current limits. After an exception the answer has its traceback, and the connection gets no more answers.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ from forebay._forebay import Limits
 from forebay.algorithms import defined, refresh
 
 _DATAGRAM_MAX = 65_536
-#: The end of a traceback, which says most, in characters: with escapes it fits into a datagram.
+#: Characters at the end of a traceback that are sent. With escapes they fit into a datagram.
 _TRACEBACK_MAX = 8_000
-#: More than any window or rate: what is infinite is none of JSON.
+#: Replaces infinite limits, which JSON does not have. Larger than any window or rate.
 _LIMIT_MAX = 2.0**63
 
 
 class Connections:
-    """The instances of a child, one a connection."""
+    """The instances of this process, one per connection."""
 
     def __init__(self) -> None:
         self._instances: dict[int, Any] = {}
 
     def answer(self, question: dict[str, Any]) -> dict[str, Any] | None:
-        """The answer to a question; None where there is none."""
+        """The answer to a call; None if the call has no answer."""
         if question["call"] == "end":
             for connection in question["connections"]:
                 self._instances.pop(connection, None)
@@ -64,7 +64,7 @@ class Connections:
 
 
 def _numbers(answered: Any) -> list[float | None] | None:
-    """What a callback has answered, as numbers."""
+    """The return value of a callback as numbers."""
     if answered is None:
         return None
     if not isinstance(answered, Limits):
@@ -94,7 +94,7 @@ def serve(channel: socket.socket) -> None:
 
 
 def main() -> None:
-    """Runs the file of the first argument, and decides by what it defines."""
+    """Runs the file of the first argument, and decides with its algorithms."""
     if len(sys.argv) != 2:
         sys.exit("usage: python3 -m forebay.live FILE, with a socket as standard input")
     # A duplicate: code in FILE that reads standard input gets no questions.

@@ -1,4 +1,4 @@
-"""Tables as a notebook shows them."""
+"""HTML tables for notebooks."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from html import escape
 from typing import Any
 
-#: Rows that are shown: a screen of them.
+#: Largest number of rows shown, about one screen.
 ROWS_MAX = 20
 
 

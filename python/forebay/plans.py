@@ -17,16 +17,15 @@ class Plan:
     """An experiment: a network, its traffic, and the arms that are compared in each cell of a grid.
 
     Args:
-        source: The path of a TOML file, a name such as ``"bundler/main"`` (``forebay list plans`` has them all), or a
-            dict with the keys of such a file (``PlanKeys`` has their types). Relative paths in a dict start from the
-            current folder.
-        sets: Values to replace, by dotted keys: ``{"bottleneck.rate": "48Mbit/s", "stop": "20s"}``. What an arm or a
-            cell sets itself stays.
-        as_published: With the settings of whoever published the experiment; the plan must have some, and a dict
-            cannot.
+        source: The path of a TOML file, a name such as ``"bundler/main"`` (``forebay list plans`` lists all), or a dict
+            with the keys of such a file (``PlanKeys`` has their types). Relative paths in a dict start from the current
+            folder.
+        sets: Values to replace, by dotted keys: ``{"bottleneck.rate": "48Mbit/s", "stop": "20s"}``. Values that an arm
+            or a cell sets stay.
+        as_published: With the settings of the published experiment. The plan must have them, and must not be a dict.
 
     Raises:
-        PlanError: The plan cannot be used. Every run is resolved once, so a plan that is made can be run.
+        PlanError: The plan is invalid. All runs are checked here, so every ``Plan`` can run.
     """
 
     def __init__(
@@ -51,27 +50,27 @@ class Plan:
 
     @property
     def title(self) -> str:
-        """Heading of the report."""
+        """Title of the report."""
         return self._native.title
 
     @property
     def description(self) -> str:
-        """What the plan shows."""
+        """Description of the experiment."""
         return self._native.description
 
     @property
     def arms(self) -> dict[str, str]:
-        """The arms in their order: name and summary."""
+        """The arms in order: name and summary."""
         return dict(self._native.arms)
 
     @property
     def cells(self) -> list[str]:
-        """Names of the cells, such as ``"rtt=20ms rate=24Mbit/s"``; one empty name where there is no grid."""
+        """Names of the cells, such as ``"rtt=20ms rate=24Mbit/s"``; one empty name without a grid."""
         return self._native.cells
 
     @property
     def seeds(self) -> range:
-        """The seeds that are run when none are asked for."""
+        """The default seeds of the plan."""
         first, last = self._native.seeds
         return range(first, last + 1)
 
@@ -80,7 +79,7 @@ class Plan:
         return self._changed(sets, ())
 
     def with_arms(self, names: Iterable[str]) -> Plan:
-        """This plan with these of its arms alone, in this order."""
+        """This plan with only these arms, in this order."""
         return self._changed({}, names)
 
     def with_algorithms(self, names: Iterable[str]) -> Plan:
@@ -91,8 +90,8 @@ class Plan:
         """This plan in every combination of values.
 
         Args:
-            axes: Values by dotted key: ``{"bottleneck.rate": ["12Mbit/s", "48Mbit/s"], "rtt": ["10ms", "80ms"]}`` gives
-                four cells of each that the plan has. Axes that the plan has of other keys stay. At most 256 cells.
+            axes: Values by dotted key. ``{"bottleneck.rate": ["12Mbit/s", "48Mbit/s"], "rtt": ["10ms", "80ms"]}`` makes
+                four cells from each cell of the plan. The plan's axes of other keys stay. At most 256 cells.
         """
         return self._changed({f"cells.{key}": list(values) for key, values in axes.items()}, ())
 
@@ -116,7 +115,7 @@ def pairs(sets: Sets | None) -> list[tuple[str, str]]:
     """Dotted keys and values in JSON.
 
     Raises:
-        InputError: A value is none that plans have.
+        InputError: A value has a type that plans do not have.
     """
     return [(key, _written(key, value)) for key, value in (sets or {}).items()]
 

@@ -1,4 +1,4 @@
-"""How far a call is, as a bar in a terminal or a notebook."""
+"""Progress of a call, as a bar in a terminal or a notebook."""
 
 from __future__ import annotations
 
@@ -9,17 +9,18 @@ from typing import Any
 
 Told = Callable[[str, int, int, float, str | None], None]
 
-#: Time between two drawings, in seconds: as often as eyes can tell.
+#: Smallest time between two updates of the bar, in seconds.
 _INTERVAL_S = 0.1
 _WIDTH = 30
 
 
 def shown(progress: bool | Told | None) -> Told | None:
-    """What to call with how far a call is.
+    """The function to call with the progress of a call.
 
     Args:
-        progress: True for a bar, False for nothing, None for a bar where somebody can see one, or what is to be called:
-            with what goes on, its number and of how many, its share that is done (0 to 1), and how it ended, or None.
+        progress: True for a bar, False for none, None for a bar in a terminal or notebook, or a function. The function gets
+            the name of the run, its number, the number of runs, the finished share of the run (0 to 1), and its result or
+            None.
     """
     if callable(progress):
         return progress

@@ -1,4 +1,4 @@
-"""``pytest --forebay FILE``: the rules of ``forebay.conformance``, asked of the algorithms that FILE defines."""
+"""``pytest --forebay FILE`` tests the algorithms in FILE against the rules of ``forebay.conformance``."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.getgroup("forebay").addoption(
         "--forebay",
         action="store_true",
-        help="ask the rules of every algorithm of those that the files on the command line define",
+        help="test the algorithms in the given files against the rules of every algorithm",
     )
 
 
 def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> AlgorithmFile | None:
-    """Takes the files that are named on the command line."""
+    """Collects the files that the command line names."""
     is_named = file_path.suffix == ".py" and parent.session.isinitpath(file_path)
     if is_named and parent.config.getoption("forebay"):
         return AlgorithmFile.from_parent(parent, path=file_path)
@@ -55,15 +55,15 @@ class Rule(pytest.Item):
         self.rule = rule
 
     def runtest(self) -> None:
-        """Asks the rule."""
+        """Tests the rule."""
         conformance.check(self.algorithm, self.rule)
 
     def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException]) -> str:  # type: ignore[override]
-        """A broken rule in its own words, and an exception of the class with its traceback."""
+        """The message of a broken rule, or the traceback of an exception of the class."""
         if excinfo.errisinstance(AssertionError):
             return str(excinfo.value)
         return str(super().repr_failure(excinfo))
 
     def reportinfo(self) -> tuple[Path, None, str]:
-        """Where it is."""
+        """File and name of the test."""
         return self.path, None, self.name

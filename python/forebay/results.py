@@ -1,4 +1,4 @@
-"""Results: runs, summaries and tables of a folder."""
+"""Results in a folder: runs, summaries and tables."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 
 
 class Table(dict[str, "np.ndarray[Any, Any]"]):
-    """Columns of one length by name, each a numpy array of shape ``(rows,)``: a dict, which ``pandas.DataFrame`` takes, too.
+    """A dict of columns by name, each a numpy array of shape ``(rows,)``. ``pandas.DataFrame`` takes it, too.
 
-    Whole numbers are int64, others float64, texts objects. Where a whole number is missing, the column is float64 with
-    NaN there; a missing text is None. Names end in the unit.
+    Whole numbers are int64, other numbers float64, and texts objects. A column with a missing whole number is float64, with
+    NaN in its place. A missing text is None. Names end in the unit.
     """
 
     @property
@@ -32,17 +32,17 @@ class Table(dict[str, "np.ndarray[Any, Any]"]):
         return next((len(column) for column in self.values()), 0)
 
     def to_arrow(self) -> pa.Table:
-        """The table of pyarrow (extra ``data``)."""
+        """The table as a pyarrow table (extra ``data``)."""
         import pyarrow as pa
 
         return pa.table(dict(self))
 
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
-        """The table for whatever takes Arrow's C stream, such as duckdb (extra ``data``)."""
+        """The table for libraries that read Arrow's C stream, such as duckdb (extra ``data``)."""
         return self.to_arrow().__arrow_c_stream__(requested_schema)
 
     def to_polars(self) -> pl.DataFrame:
-        """The frame of polars (extra ``data``)."""
+        """The table as a polars frame (extra ``data``)."""
         import polars as pl
 
         texts = {name: it.tolist() for name, it in self.items() if it.dtype == object}
@@ -50,7 +50,7 @@ class Table(dict[str, "np.ndarray[Any, Any]"]):
         return pl.DataFrame({**self, **texts}, schema_overrides=strings)
 
     def to_pandas(self) -> pd.DataFrame:
-        """The frame of pandas (extra ``data``)."""
+        """The table as a pandas frame (extra ``data``)."""
         import pandas as pd
 
         return pd.DataFrame(dict(self))
@@ -64,14 +64,14 @@ class Table(dict[str, "np.ndarray[Any, Any]"]):
 
 
 class Result:
-    """Runs of plans, and the folder that they are in.
+    """Runs of plans, and their folder.
 
     Attributes:
         folder: Folder of the store ``results.sqlite`` and of the report.
-        runs: Each run as a dict, as ``forebay run --json`` prints it: ``plan``, ``arm``, ``cell``, ``seed``, ``valid``,
+        runs: Each run as a dict, as in ``forebay run --json``: ``plan``, ``arm``, ``cell``, ``seed``, ``valid``,
             ``metrics`` by name, and ``flows``, ``links`` and ``bundles`` with a name and metrics each. Names of metrics
-            end in their unit; ``forebay list metrics`` says what they are.
-        summary: Each arm in each cell as a dict, its valid runs pooled: the ``metrics``, and their ``spread`` over seeds.
+            end in their unit; ``forebay list metrics`` defines them.
+        summary: Each arm in each cell as a dict, with valid runs pooled: the ``metrics``, and their ``spread`` over seeds.
         valid: Whether every run is valid.
     """
 
@@ -83,12 +83,12 @@ class Result:
 
     @property
     def report(self) -> Path:
-        """The report over all that is in the folder, an HTML file for browsers without network."""
+        """The report on all runs in the folder, an HTML file that needs no network."""
         return self.folder / "report.html"
 
     @property
     def metrics(self) -> Table:
-        """A row for each metric of each run.
+        """One row per metric of each run.
 
         Columns: ``plan``, ``arm``, ``cell``, ``seed``, ``valid``, ``part`` (``run``, ``flow``, ``link`` or ``bundle``),
         ``name`` of the part, ``metric``, ``value``.
@@ -111,8 +111,8 @@ class Result:
         return Table({name: np.array(values, dtype=kind) for name, values, kind in made})
 
     def table(self, name: str) -> Table:
-        """A table of the store as it is: ``runs``, ``flows``, ``links``, ``bundles``, ``metrics``, ``transitions``,
-        ``requests``, ``series`` and ``samples`` (what was measured over time), ``plans``, ``figures``, ``trials``.
+        """A table of the store: ``runs``, ``flows``, ``links``, ``bundles``, ``metrics``, ``transitions``, ``requests``,
+        ``series`` and ``samples`` (quantities over time), ``plans``, ``figures``.
 
         Raises:
             InputError: There is no such table.
@@ -129,13 +129,13 @@ class Result:
             run: ``id`` of the run in ``table("runs")``.
             part: ``flow``, ``link`` or ``bundle``.
             name: Name of the part, such as ``forward``.
-            quantity: Such as ``queue_packets``; ``table("series")`` has all.
+            quantity: For example ``queue_packets``; ``table("series")`` lists all.
 
         Returns:
             Times in seconds and values, float64 arrays of one shape ``(samples,)``.
 
         Raises:
-            InputError: There is no such series; the message says what there is.
+            InputError: There is no such series. The message lists the series.
         """
         times, values = _forebay.series(self.folder, run, part, name, quantity)
         if not times:
@@ -167,10 +167,10 @@ class Result:
 def load(folder: str | os.PathLike[str]) -> Result:
     """The newest runs in a folder that ``run``, ``bench`` or the ``forebay`` command wrote.
 
-    Of a benchmark, each plan has a folder of its own; see ``Benchmark.results``.
+    In a benchmark each plan has its own folder; see ``Benchmark.results``.
 
     Raises:
-        InputError: There are no results in it, or those of another version.
+        InputError: The folder has no results, or results of another version.
     """
     folder = Path(folder)
     document = json.loads(_forebay.read(folder))

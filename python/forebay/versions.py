@@ -1,16 +1,16 @@
 """The version of a class: a digest of its code and of every value that its code reads.
 
-A run is taken from the store only if the version of each class in it is the same. So the version covers what decides:
+A run comes from the store only if the version of each of its classes is the same. So the version covers all that decides:
 
 ======================  =====================================================================================
-the class               its attributes and those of its base classes
-a function              its bytecode, defaults, the values that it closes over, and the globals that it reads
-a module of the user    the attributes that a function reads of it
-an object               its class, and its state as pickle would have it
+the class               its attributes and the attributes of its base classes
+a function              its bytecode, its defaults, the values that it closes over, and the globals that it reads
+a module of the user    the attributes that a function reads
+an object               its class, and its state as pickle sees it
 an installed library    its name and ``__version__``
 ======================  =====================================================================================
 
-An open file, a lock or a generator has no such state: a class that reads one has no version (``Unkeyed``).
+An open file, a lock or a generator has no such state. A class that reads one has no version (``Unkeyed``).
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-#: Hex digits of a version, as many as those of a crate in Rust have.
+#: Hex digits of a version, the same number as for a crate in Rust.
 _DIGITS = 16
-#: What Python keeps in a class for itself.
+#: Attributes that Python adds to a class.
 _OF_PYTHON = {
     "__abstractmethods__",
     "__annotate__",
@@ -58,14 +58,14 @@ _NAMED = (
 
 
 class Unkeyed(Exception):
-    """A class reads a value that has no state which could be compared; the message says which."""
+    """A class reads a value without a comparable state. The message names it."""
 
 
 def version(cls: type) -> str:
     """The version of a class, as hex digits.
 
     Raises:
-        Unkeyed: It reads a value that has no state which could be compared.
+        Unkeyed: It reads a value without a comparable state.
     """
     own = {base.__module__.partition(".")[0] for base in cls.__mro__ if not _in_python(base.__module__)}
     walk = _Walk(own)
@@ -90,10 +90,10 @@ def _installed() -> tuple[Path, ...]:
 class _Walk:
     def __init__(self, own: set[str]) -> None:
         self.digest = hashlib.sha256()
-        #: Packages that the class and its bases are from: of these code counts, and not the version.
+        #: Packages of the class and its bases. Their code is compared, not their version.
         self._own = own - {"forebay"}
         self._seen: dict[int, int] = {}
-        #: What was made on the way: a number of what is no more could be another's.
+        #: Objects made on the way. They stay alive, so that Python does not reuse their ids.
         self._alive: list[Any] = []
         self._modules: set[tuple[int | str, ...]] = set()
         self._where: list[str] = []
@@ -143,7 +143,7 @@ class _Walk:
         self._where.pop()
 
     def _library(self, it: Any) -> str | None:
-        """What a library's module, class or function counts as; None for all else."""
+        """The name and version of a library's module, class or function; None for other objects."""
         if isinstance(it, types.ModuleType):
             module, name = it.__name__, ""
         elif isinstance(it, (type, types.FunctionType)):
@@ -180,7 +180,7 @@ class _Walk:
         self._read(it)
 
     def _read(self, it: types.FunctionType) -> None:
-        """Adds what a function reads besides its arguments."""
+        """Adds the values that a function reads besides its arguments."""
         codes = list(_codes(it.__code__))
         names = sorted({name for code in codes for name in code.co_names})
         loaded, imported = set(), set()
@@ -207,7 +207,7 @@ class _Walk:
                 self._value(sys.modules.get(name), names)
 
     def _value(self, value: Any, names: list[str]) -> None:
-        """Adds what a function reads, and of a module what it may read of that."""
+        """Adds a value that a function reads, and of a module the attributes that the function may read."""
         if isinstance(value, types.ModuleType) and self._library(value) is None:
             self._module(value, names)
         else:
@@ -276,7 +276,7 @@ class _Walk:
         self._all("object", zip(("class", "arguments", "state", "members", "items"), parts, strict=True))
 
     def _alone(self, it: Any) -> str:
-        """The digest of what stands in no order."""
+        """The digest of an element without an order."""
         walk = _Walk(self._own)
         walk._where = self._where
         walk.add(it)

@@ -1,4 +1,4 @@
-"""What several tests run."""
+"""Plan and fixtures of several tests."""
 
 import pytest
 
@@ -18,7 +18,7 @@ DOCUMENT = {
 
 
 def pytest_addoption(parser):
-    parser.addoption("--slow", action="store_true", help="tests that are marked as slow, too")
+    parser.addoption("--slow", action="store_true", help="also run tests that are marked as slow")
 
 
 def pytest_collection_modifyitems(config, items):
@@ -39,5 +39,5 @@ def result(plan, tmp_path_factory):
 
 
 def figures(result):
-    """What a result has that no machine and no clock has a part in."""
+    """The parts of a result that depend on no machine or clock."""
     return [{key: value for key, value in run.items() if key != "host"} for run in result.runs]

@@ -48,7 +48,7 @@ def test_threads_and_repetitions_give_the_same_figures(plan, tmp_path):
     assert figures(one) == figures(other)
 
 
-def test_each_connection_has_an_instance_that_is_told_with_units(plan, tmp_path):
+def test_each_connection_has_its_own_instance(plan, tmp_path):
     seen = []
 
     @forebay.algorithm("looks", needs=["rtt"])
@@ -69,7 +69,7 @@ def test_each_connection_has_an_instance_that_is_told_with_units(plan, tmp_path)
     assert seen[0]["start"].mss_bytes in range(500, 1501)
 
 
-def test_an_exception_ends_the_run_and_is_raised_as_it_is(plan, tmp_path):
+def test_exception_ends_run_and_reaches_caller(plan, tmp_path):
     @forebay.algorithm("breaks")
     class Breaks(Aimd):
         def on_event(self, now_ns, event, value):
@@ -97,7 +97,7 @@ def test_an_answer_that_is_no_limits_is_refused(plan, tmp_path, answer):
         run(plan, "wrong", tmp_path)
 
 
-def test_limits_are_what_they_were_once_copied_or_sent_to_a_worker():
+def test_limits_survive_copy_and_pickle():
     limits = forebay.Limits(3000, pacing_rate_bits_per_s=np.float32(1e7))
     for other in (copy.deepcopy(limits), pickle.loads(pickle.dumps(limits))):
         assert other == limits != forebay.Limits(3000)
@@ -106,7 +106,7 @@ def test_limits_are_what_they_were_once_copied_or_sent_to_a_worker():
         forebay.Limits("wide")
 
 
-def test_a_plan_that_was_made_before_a_class_was_defined_anew_has_the_new_one(plan, tmp_path):
+def test_existing_plan_uses_redefined_class(plan, tmp_path):
     @forebay.algorithm("stands")
     class Narrow(Aimd):
         def on_measurement(self, now_ns, measurement):
@@ -120,7 +120,7 @@ def test_a_plan_that_was_made_before_a_class_was_defined_anew_has_the_new_one(pl
     assert goodput[0] < goodput[1]
 
 
-def test_names_and_classes_that_will_not_do_are_refused():
+def test_refuses_invalid_names_and_classes():
     for name, match in [("cubic", "no other algorithm"), ("My CC", "a-z, 0-9")]:
         with pytest.raises(forebay.InputError, match=match):
             forebay.algorithm(name)(Aimd)
@@ -154,7 +154,7 @@ def test_limits_without_sense_are_counted(plan, tmp_path, answer):
         def on_measurement(self, now_ns, measurement):
             return answer if now_ns > 1_000_000_000 else super().on_measurement(now_ns, measurement)
 
-    with pytest.warns(UserWarning, match=r"senseless seed 1: limits of an algorithm made no sense \d+ times"):
+    with pytest.warns(UserWarning, match=r"senseless seed 1: an algorithm set invalid limits \d+ times"):
         result = run(plan, "senseless", tmp_path, seeds=1)
     assert result.runs[0]["flows"][0]["metrics"]["limits_clamped"] > 1
     assert result.valid

@@ -1,4 +1,4 @@
-"""What a child in Python that decides for a box can do, as ``forebay keep-python`` confines it."""
+"""Confinement of the Python child that decides for a box, by ``forebay keep-python``."""
 
 import json
 import os
@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from test_live import START
 
-#: Uses numpy and onnxruntime, then tries to leave something behind; what worked is told as a traceback.
+#: Uses numpy and onnxruntime, then tries to leave something behind. The traceback lists the successful attempts.
 ALGORITHM = """
 import ctypes, os, tempfile
 import numpy as np

@@ -1,4 +1,4 @@
-"""The rules of every algorithm, asked of classes."""
+"""Tests classes against the rules of every algorithm."""
 
 import subprocess
 import sys
@@ -10,7 +10,7 @@ from test_algorithms import Aimd
 import forebay
 from forebay import conformance
 
-#: Two algorithms, the second of which forgets that a field may be unknown.
+#: Two algorithms. The second one does not allow for unknown fields.
 FILE = """
 import forebay
 
@@ -27,7 +27,7 @@ class Fixed:
         pass
 
 class Hasty(Fixed):
-    'Believes that all is known'
+    'Assumes that all fields are known'
 
     def on_measurement(self, now_ns, measurement):
         return forebay.Limits(cwnd_bytes=20 * self.mss + 0 * measurement.rtt_min_ns)
@@ -45,7 +45,7 @@ def test_a_class_that_breaks_no_rule_conforms(every):
     conformance.check("conforms")
 
 
-def test_a_window_that_closes_is_told_with_the_shortest_way_to_it(capfd):
+def test_closed_window_reports_shortest_sequence(capfd):
     @forebay.algorithm("closes")
     class Closes(Aimd):
         def on_event(self, now_ns, event, value):
@@ -57,7 +57,7 @@ def test_a_window_that_closes_is_told_with_the_shortest_way_to_it(capfd):
     assert "panicked" not in capfd.readouterr().err
 
 
-def test_rules_that_are_broken_on_several_threads_at_a_time_print_nothing(capfd):
+def test_rules_broken_on_several_threads_print_nothing(capfd):
     @forebay.algorithm("closes_at_once")
     class Closes(Aimd):
         def on_event(self, now_ns, event, value):
@@ -72,7 +72,7 @@ def test_rules_that_are_broken_on_several_threads_at_a_time_print_nothing(capfd)
     assert "panicked" not in capfd.readouterr().err
 
 
-def test_a_window_that_depends_on_how_often_is_told_is_not_batch_invariant():
+def test_window_by_call_frequency_is_not_batch_invariant():
     @forebay.algorithm("counts", every="ack")
     class Counts(Aimd):
         def on_measurement(self, now_ns, measurement):
@@ -83,7 +83,7 @@ def test_a_window_that_depends_on_how_often_is_told_is_not_batch_invariant():
         conformance.check("counts", "is_batch_invariant")
 
 
-def test_an_exception_is_raised_as_it_is_with_what_led_to_it():
+def test_exception_keeps_type_and_gets_sequence():
     @forebay.algorithm("raises")
     class Raises(Aimd):
         def on_event(self, now_ns, event, value):
@@ -105,7 +105,7 @@ def test_what_there_is_not_is_refused_by_name():
 
 
 @pytest.mark.slow
-def test_pytest_asks_the_rules_of_all_algorithms_of_a_file(tmp_path):
+def test_pytest_option_checks_every_algorithm(tmp_path):
     (tmp_path / "mine.py").write_text(FILE)
     command = [sys.executable, "-m", "pytest", "--forebay", "--quiet", "-rA", "mine.py"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)

@@ -1,4 +1,4 @@
-"""Runs that end before their time: ctrl-C, and callbacks that take too long."""
+"""Runs that end early: ctrl-C, and callbacks that take too long."""
 
 import os
 import subprocess
@@ -16,7 +16,7 @@ import forebay
 
 SHORT = {**DOCUMENT, "seeds": "1", "stop": "2s"}
 
-#: A callback that never ends, in one way or another, and ctrl-C half a second later.
+#: A callback that never ends, and ctrl-C half a second later.
 STUCK = """
 import os, signal, threading, time
 import forebay

@@ -1,4 +1,4 @@
-"""The algorithms that come with the package as examples."""
+"""The example algorithms of the package."""
 
 import pytest
 
@@ -26,7 +26,7 @@ def test_copa_keeps_the_rules():
     conformance.check("copa_py")
 
 
-def test_copa_of_a_bundle_moves_the_queue_to_the_sendbox(tmp_path):
+def test_bundle_copa_moves_queue_to_sendbox(tmp_path):
     sets = {"bundle.a.cc": "copa_py", "stop": "20s"}
     found = run("bundler/queue_shift", sets, ["status_quo", "copa_sfq"], tmp_path)
     before, after = (found[arm, ""] for arm in ("status_quo", "copa_sfq"))
@@ -35,7 +35,7 @@ def test_copa_of_a_bundle_moves_the_queue_to_the_sendbox(tmp_path):
     assert after["forward"]["throughput_mbps"] >= 0.96 * before["forward"]["throughput_mbps"]
 
 
-def test_copa_of_a_flow_fills_the_link_and_hardly_waits(tmp_path):
+def test_flow_copa_fills_link_with_short_queue(tmp_path):
     sets = {"flow.flow.cc": "agent:copa_py"}
     found = run("platforms/aggregate_algorithms", sets, ["copa"], tmp_path)
     for parts in found.values():

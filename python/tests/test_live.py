@@ -1,4 +1,4 @@
-"""The child that decides for a sendbox or an agent."""
+"""The Python child that decides for a sendbox or an agent."""
 
 import json
 import socket
@@ -37,7 +37,7 @@ def start(file, theirs):
 
 
 class Daemon:
-    """The other end of a child."""
+    """The daemon's end of the socket of a child."""
 
     def __init__(self):
         self.socket, self.theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -72,7 +72,7 @@ def file(tmp_path):
 
 @pytest.fixture
 def ask(daemon, file):
-    """Starts a child, checks what it says of itself, and asks it."""
+    """Starts a child, checks its list of algorithms, and calls it."""
     with start(file, daemon.theirs) as child:
         daemon.theirs.close()
         (entry,) = daemon.hear()["algorithms"]
@@ -85,7 +85,7 @@ def ask(daemon, file):
 START = {"now_ns": 0, "mss_bytes": 1000, "initial_cwnd_bytes": 10_000, "seed": 1}
 
 
-def test_each_question_has_an_answer_and_connections_an_instance(ask):
+def test_child_answers_calls_per_connection(ask):
     told = {"algorithm": "fixed", "start": START}
     assert ask(1, "init", told) == {"connection": 1, "number": 1, "limits": None}
     ask(1, "init", {**told, "start": {**START, "mss_bytes": 500}}, connection=2)
@@ -101,7 +101,7 @@ def test_connections_that_have_ended_leave_nothing():
 
     @forebay.algorithm("ends")
     class Ends:
-        """Says when it is gone"""
+        """Records its deletion"""
 
         def init(self, start):
             self.seed = start.seed
@@ -131,7 +131,7 @@ def test_connections_that_have_ended_leave_nothing():
         ("on_event", {"event": "resume", "value": 0}),
     ],
 )
-def test_an_exception_is_the_end_for_its_connection_alone(daemon, ask, call, told):
+def test_exception_ends_only_its_connection(daemon, ask, call, told):
     for connection in (1, 2):
         ask(1, "init", {"algorithm": "fixed", "start": START}, connection)
     traceback = ask(2, call, told)["failed"]
@@ -153,7 +153,7 @@ def test_a_file_that_cannot_be_run_says_why(daemon, file, text, says):
         assert child.wait(timeout=60) == 1
 
 
-def test_another_child_of_the_same_socket_goes_on_and_knows_nobody(daemon, file):
+def test_new_child_of_socket_starts_without_connections(daemon, file):
     start_of = {"algorithm": "fixed", "start": START}
     with start(file, daemon.theirs) as child:
         assert daemon.hear()["algorithms"]
@@ -162,7 +162,7 @@ def test_another_child_of_the_same_socket_goes_on_and_knows_nobody(daemon, file)
     with start(file, daemon.theirs) as child:
         assert daemon.hear()["algorithms"]
         daemon.put(2, "on_measurement", {"rtt_min_ns": 1})
-        assert daemon.ask(3, "init", start_of)["number"] == 3, "nothing is said of the second"
+        assert daemon.ask(3, "init", start_of)["number"] == 3, "the unknown connection gets no answer"
         daemon.socket.close()
         daemon.theirs.close()
         child.wait(timeout=60)

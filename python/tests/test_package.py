@@ -1,4 +1,4 @@
-"""What the package is beside what it does: its stub, its charts, ctrl-C, notebooks."""
+"""The package itself: its stub, its charts, ctrl-C, notebooks."""
 
 import os
 import shutil
@@ -17,7 +17,7 @@ from forebay import charts
 
 REPOSITORY = Path(__file__).parents[2]
 
-#: Runs what takes minutes, and says so when it has begun.
+#: A run of minutes that prints a line when it has begun.
 LONG = """
 import signal
 import forebay
@@ -57,7 +57,7 @@ def test_importing_needs_no_library():
     assert done.stdout.strip() == "[]"
 
 
-def test_the_stub_says_what_the_module_has(tmp_path):
+def test_stub_matches_module(tmp_path):
     pytest.importorskip("mypy")
     # Reading the types of all optional libraries takes ten times as long.
     (tmp_path / "mypy.ini").write_text("[mypy]\nfollow_imports = skip\n")
@@ -104,7 +104,7 @@ def test_figures_of_the_report_are_charts(result, tmp_path):
     assert "<svg" in (tmp_path / "figure.svg").read_text()
 
 
-#: What notebooks need of extras that are not of all.
+#: Extra libraries that single notebooks need.
 EXTRAS = {
     "a_sweep_on_ray": ["ray"],
     "ten_minutes": ["altair"],
@@ -142,13 +142,13 @@ def test_rows_of_charts_are_named(result):
     assert document["width"] == 900 and document["datasets"][document["data"]["name"]] == rows
 
 
-def test_the_commit_is_told():
+def test_package_has_commit_and_version():
     assert forebay.COMMIT
     workspace = tomllib.loads((REPOSITORY / "Cargo.toml").read_text())["workspace"]["package"]
     assert forebay.__version__ == workspace["version"]
 
 
-def test_an_import_takes_only_what_is_used_and_every_name_is_there():
+def test_import_is_lazy_and_names_resolve():
     code = (
         "import sys; before = set(sys.modules); import forebay; "
         "print(*sorted(name for name in set(sys.modules) - before if name.startswith('forebay')))\n"

@@ -1,4 +1,4 @@
-"""Plans from names, files and dicts, and what is said of wrong ones."""
+"""Plans from names, files and dicts, and errors of invalid plans."""
 
 import numpy as np
 import pytest
@@ -36,7 +36,7 @@ def test_an_error_carries_file_line_and_key(tmp_path):
     assert f"{file}:6" in str(error)
 
 
-def test_an_error_in_a_dict_has_a_key_and_no_line():
+def test_dict_error_has_key_without_line():
     with pytest.raises(forebay.PlanError) as caught:
         forebay.Plan({**DOCUMENT, "stop": "soon"})
     assert (caught.value.file, caught.value.line, caught.value.key) == ("dict", None, "stop")
@@ -51,7 +51,7 @@ def test_a_value_that_toml_cannot_have_is_refused(plan, value):
         plan.with_sets({"stop": value})
 
 
-def test_numbers_of_numpy_are_values_and_other_objects_are_refused(plan):
+def test_sets_accept_numpy_numbers_only(plan):
     assert len(plan.grid({"flow.bulk.count": np.arange(1, 4)}).cells) == 3
     with pytest.raises(forebay.InputError, match="stop = .*allowed is a truth value"):
         plan.with_sets({"stop": object()})
@@ -64,7 +64,7 @@ def test_a_table_replaces_a_table(plan):
         plan.with_sets({"bottleneck.qdisc": {"kind": "fifo", "limit": "many"}})
 
 
-def test_names_that_nothing_has_are_refused_with_those_that_there_are():
+def test_unknown_names_are_refused_with_known_ones():
     with pytest.raises(forebay.PlanError, match="bundler/main"):
         forebay.Plan("bundler/mian")
     with pytest.raises(forebay.PlanError, match="setpoint_sfq"):

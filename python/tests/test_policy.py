@@ -1,4 +1,4 @@
-"""What was learnt: as a file, as a function, and as an algorithm."""
+"""Learnt policies as files, functions and algorithms."""
 
 import runpy
 from pathlib import Path
@@ -17,7 +17,7 @@ EXAMPLE = Path(__file__).parents[1] / "examples/policy"
 
 
 def layers(hidden, seed=1, history=HISTORY):
-    """Random layers, whose results are neither all small nor all at the ends."""
+    """Random layers, whose results are neither all small nor all at the bounds."""
     draw = np.random.default_rng(seed)
     ends = [14 * history, *hidden, 1]
     return [
@@ -32,7 +32,7 @@ def observations():
 
 
 def agrees_with_onnxruntime(file, observations, shape):
-    """Whether Rust and onnxruntime make the same of observations, which the file takes in ``shape``."""
+    """Checks that Rust and onnxruntime give the same actions; ``shape`` is the input shape of the file."""
     runtime = pytest.importorskip("onnxruntime")
     policy = rl.Policy(file)
     assert policy.history == HISTORY
@@ -129,7 +129,7 @@ def test_a_policy_decides_in_a_plan(tmp_path, monkeypatch):
     assert srtt_ms[0] < srtt_ms[1]
 
 
-def test_layers_and_files_that_will_not_do_are_refused(observations, tmp_path):
+def test_refuses_invalid_layers_and_files(observations, tmp_path):
     pytest.importorskip("onnx")
     file = tmp_path / "policy.onnx"
     one = np.zeros(1)
@@ -151,12 +151,12 @@ def test_layers_and_files_that_will_not_do_are_refused(observations, tmp_path):
         rl.Policy(file)
     policy = rl.export(file, layers([2]))
     assert list(tmp_path.iterdir()) == [file]
-    with pytest.raises(forebay.InputError, match="allowed is 42 each"):
+    with pytest.raises(forebay.InputError, match="allowed are 42 per action"):
         policy(observations[:, :2])
 
 
 @pytest.mark.slow
-def test_evolution_learns_the_same_on_however_many_threads():
+def test_evolution_is_independent_of_threads():
     def learnt(threads, generations):
         envs = rl.make_vec(16, DOCUMENT, threads=threads, learner=f"learner(history={HISTORY})")
         made = rl.evolve(envs, hidden=[4], generations=generations, steps=40, progress=False)
@@ -183,7 +183,7 @@ def test_evolution_learns_the_same_on_however_many_threads():
     assert reward(first) > reward(nothing) + 0.1
 
 
-def test_what_evolution_cannot_do_is_told():
+def test_evolution_refuses_invalid_numbers():
     envs = rl.make_vec(3, DOCUMENT)
     with pytest.raises(forebay.InputError, match="num_envs = 3: allowed is an even number"):
         rl.evolve(envs)
@@ -192,7 +192,7 @@ def test_what_evolution_cannot_do_is_told():
 
 
 @pytest.mark.slow
-def test_the_example_trains_what_its_plans_take(tmp_path, monkeypatch):
+def test_example_trains_policy_for_its_plans(tmp_path, monkeypatch):
     pytest.importorskip("onnx")
     monkeypatch.chdir(tmp_path)
     example = runpy.run_path(str(EXAMPLE / "train.py"))

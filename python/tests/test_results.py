@@ -1,4 +1,4 @@
-"""Runs and what is read of them."""
+"""Runs, and results read from their folder."""
 
 import json
 import os
@@ -33,7 +33,7 @@ def test_threads_and_a_second_call_change_nothing(plan, result, tmp_path):
     assert figures(forebay.load(tmp_path)) == figures(result)
 
 
-def test_the_command_gives_the_same_figures_bit_for_bit(tmp_path):
+def test_command_gives_identical_figures(tmp_path):
     target = Path(os.environ.get("CARGO_TARGET_DIR", Path(__file__).parents[2] / "target"))
     programs = [it for it in target.glob("*/forebay") if it.is_file()]
     if not programs:

@@ -1,4 +1,4 @@
-"""Environments in which congestion control is learnt."""
+"""Environments for learning congestion control."""
 
 import warnings
 
@@ -15,7 +15,7 @@ RANGES = {"bottleneck.rate": "6Mbit/s..24Mbit/s:log", "bottleneck.rtt": "20ms..6
 
 
 def episode(env, seed, action):
-    """All that an episode gives where the action is always the same."""
+    """All observations and rewards of an episode with a constant action."""
     steps = [(env.reset(seed=seed)[0], 0.0)]
     truncated = False
     while not truncated:
@@ -26,7 +26,7 @@ def episode(env, seed, action):
     return steps
 
 
-def test_gymnasium_has_nothing_to_say_of_an_environment():
+def test_gymnasium_checker_accepts_environment():
     from gymnasium.utils.env_checker import check_env
 
     env = gymnasium.make("forebay/Plan-v0", plan=DOCUMENT, ranges=RANGES)
@@ -35,7 +35,7 @@ def test_gymnasium_has_nothing_to_say_of_an_environment():
         check_env(env.unwrapped)
 
 
-def test_an_episode_is_what_its_seed_and_its_actions_make_of_it():
+def test_episode_depends_only_on_seed_and_actions():
     env = rl.make(DOCUMENT, ranges=RANGES)
     first, drawn = episode(env, 1, 0.1), env.parameters["bottleneck.rate"]
     again = episode(env, 1, 0.1)
@@ -47,7 +47,7 @@ def test_an_episode_is_what_its_seed_and_its_actions_make_of_it():
     assert episode(env, 1, 0.0)[-1][1] != first[-1][1]
 
 
-def test_an_outcome_has_what_a_reward_is_made_of():
+def test_reward_follows_from_outcome():
     env = rl.make(DOCUMENT)
     env.reset(seed=1)
     rewards = {}
@@ -65,7 +65,7 @@ def test_an_outcome_has_what_a_reward_is_made_of():
 
 
 @pytest.mark.parametrize("what", ["plan", "path", "learner in it", "cc"])
-def test_a_plan_comes_as_whatever_is_one(what, tmp_path):
+def test_make_accepts_every_form_of_plan(what, tmp_path):
     flow = DOCUMENT["flow"][0]
     settings = {}
     if what == "plan":
@@ -130,7 +130,7 @@ def test_gymnasium_makes_the_vector_in_rust():
     assert envs.reset(seed=1)[0].shape == (2, 10, 14)
 
 
-def test_pettingzoo_has_nothing_to_say_of_several_agents():
+def test_pettingzoo_checker_accepts_several_agents():
     pytest.importorskip("pettingzoo")
     from pettingzoo.test import parallel_api_test
 
@@ -160,7 +160,7 @@ def test_agents_decide_each_at_its_time():
     assert set(rewards) == {"a", "bulk"}
 
 
-def test_an_exception_of_another_algorithm_is_raised_as_it_is():
+def test_exception_of_other_algorithm_reaches_caller():
     @forebay.algorithm("rl_breaks")
     class Breaks:
         """Fails at once"""
@@ -187,19 +187,19 @@ def test_an_exception_of_another_algorithm_is_raised_as_it_is():
             envs.step(np.zeros((2, 1), np.float32))
 
 
-def test_what_is_asked_in_vain_is_told(plan):
+def test_refuses_invalid_settings_and_calls(plan):
     def wrong(match, error=forebay.InputError, make=rl.make, **settings):
         with pytest.raises(error, match=match):
             make(settings.pop("plan", DOCUMENT), **settings)
 
     nobody = {**DOCUMENT, "flow": [{**DOCUMENT["flow"][0], "cc": "cubic"}]}
-    wrong("dict: nobody decides: allowed is a plan with `aut`", plan=nobody)
+    wrong("dict: no agent: allowed is a plan with `aut`", plan=nobody)
     wrong("reward = powr: allowed is one of power, aurora, orca", reward="powr")
     wrong("bottleneck.rtt=20ms.*allowed is KEY=LOW..HIGH", ranges={"bottleneck.rtt": "20ms"})
     wrong("arm = none: allowed is one of", arm="none")
     wrong("1 to 64", learner="learner(history=65)")
     wrong("bottleneck.rate", forebay.PlanError, sets={"bottleneck.rate": "fast"})
-    wrong("agents bulk-1, bulk-2: allowed is one of them", sets={"flow.bulk.count": 2})
+    wrong("agents bulk-1, bulk-2: allowed is one agent", sets={"flow.bulk.count": 2})
     wrong("as published", plan=forebay.Plan("ccperf/deep_buffers", as_published=True))
     with pytest.raises(forebay.InputError, match="0 environments"):
         rl.make_vec(0, plan)
@@ -208,7 +208,7 @@ def test_what_is_asked_in_vain_is_told(plan):
     env, envs = rl.make(plan), rl.make_vec(2, plan)
     with pytest.raises(forebay.InputError, match="allowed after reset"):
         env.step(np.float32([0.0]))
-    with pytest.raises(forebay.InputError, match="step: allowed after a reset"):
+    with pytest.raises(forebay.InputError, match="step: allowed after a successful reset"):
         envs.step(np.zeros((2, 1), np.float32))
     env.reset(seed=1)
     with pytest.raises(forebay.InputError, match="allowed is a finite number"):

@@ -1,4 +1,4 @@
-"""Environments under the libraries that people learn with, and under the checkers of these."""
+"""Environments under common learning libraries and their checkers."""
 
 import copy
 import pickle

@@ -1,4 +1,4 @@
-"""Sweeps: on threads, processes and Ray, in folders and buckets, and after what was killed."""
+"""Sweeps: on threads, processes and Ray, in folders and buckets, and after kills."""
 
 import errno
 import json
@@ -31,7 +31,7 @@ def sweep(plan, out, **options):
 
 
 def told_of(plan, out, **options):
-    """What a sweep tells: how each run ended, in the order of the runs."""
+    """The results that a sweep reports, in the order of the runs."""
     told = []
     seeds = options.pop("seeds", SEEDS)
     forebay.sweep(plan, seeds, out, progress=lambda *of_run: told.append(of_run), **options)
@@ -39,7 +39,7 @@ def told_of(plan, out, **options):
 
 
 def ended(made):
-    """How the runs of a sweep ended, by arm and seed."""
+    """The results of the runs of a sweep, by arm and seed."""
     rows = made.sql("SELECT arm, seed, reasons FROM runs ORDER BY ALL").fetchall()
     return {(arm, seed): json.loads(reasons) for arm, seed, reasons in rows}
 
@@ -115,16 +115,16 @@ def test_figures_are_those_of_one_call(plan, whole, tmp_path, on):
     assert made.result().summary == whole.summary
 
 
-def test_figures_of_a_cluster_are_those_of_one_call(plan, whole, tmp_path, cluster):
+def test_cluster_gives_figures_of_one_call(plan, whole, tmp_path, cluster):
     made = sweep(plan, tmp_path, on="ray")
     assert figures(made.result()) == figures(whole)
     assert told_of(plan, tmp_path, on="ray") == ["in the store"] * 6
-    assert cluster.is_initialized(), "what the caller started is the caller's to end"
+    assert cluster.is_initialized(), "the caller ends the cluster that it started"
     with pytest.raises(forebay.InputError, match="connected already"):
         sweep(plan, tmp_path, seeds="7..8", on="ray://127.0.0.1:10001")
 
 
-def test_what_is_there_is_not_made_again_whoever_asks(plan, threads):
+def test_existing_runs_are_reused_by_every_engine(plan, threads):
     before = {file: file.stat().st_mtime_ns for file in Path(threads.out, "runs").iterdir()}
     assert told_of(plan, threads.out, on="processes") == ["in the store"] * 6
     more = told_of(plan, threads.out, seeds="5..8")
@@ -163,7 +163,7 @@ def queue_over_time(result, seed):
     return result.series(int(run), "link", "forward", "queue_packets")
 
 
-def test_what_was_measured_over_time_is_kept_when_it_is_asked_for(plan, whole, tmp_path):
+def test_over_time_keeps_samples(plan, whole, tmp_path):
     short = sweep(plan, tmp_path)
     folder = short.store(tmp_path / "taken")
     assert told_of(plan, tmp_path, over_time=True) == ["valid"] * 6
@@ -179,7 +179,7 @@ def test_what_was_measured_over_time_is_kept_when_it_is_asked_for(plan, whole, t
         assert len(one[0]) > 0 and all((a == b).all() for a, b in zip(one, other, strict=True))
 
 
-def test_what_was_left_half_written_goes_once_nobody_can_be_writing_it(plan, tmp_path):
+def test_stale_partial_files_are_removed(plan, tmp_path):
     def partial(name, age_s):
         file = tmp_path / "runs" / f"{name}.parquet.{'0' * 32}.partial"
         file.write_bytes(b"PAR1")
@@ -228,7 +228,7 @@ def test_a_run_in_two_batches_counts_once(plan, tmp_path):
     assert len(made.result().runs) == 3
 
 
-def test_a_run_that_is_given_up_does_not_replace_one_that_was_made(plan, tmp_path):
+def test_failed_run_does_not_replace_valid_run(plan, tmp_path):
     (job,) = [Job(*job) for job in _forebay.jobs(plan._native, "1..1")]
     work = Work(plan, str(tmp_path))
     assert work.run([job], _forebay.Stop()).endings == ["valid"]
@@ -237,7 +237,7 @@ def test_a_run_that_is_given_up_does_not_replace_one_that_was_made(plan, tmp_pat
 
 
 def kills(plan, out, on):
-    """A plan two of whose runs end their worker, wherever they are made."""
+    """Makes a plan two of whose runs kill their worker, on any engine."""
     calling("killer", lambda: os.kill(os.getpid(), signal.SIGKILL))
     both = plan.with_algorithms(["newreno", "killer"])
     made = sweep(both, out, seeds="1..2", on=on, jobs=2)
@@ -253,12 +253,12 @@ def kills(plan, out, on):
 
 
 @pytest.mark.slow
-def test_a_run_that_ends_its_process_is_found_and_kept_as_failed(plan, tmp_path):
+def test_run_that_kills_process_is_stored_failed(plan, tmp_path):
     kills(plan, tmp_path, "processes")
 
 
 @pytest.mark.slow
-def test_a_run_that_ends_its_worker_of_a_cluster_is_found(plan, tmp_path, cluster):
+def test_run_that_kills_cluster_worker_is_found(plan, tmp_path, cluster):
     kills(plan, tmp_path, "ray")
 
 
@@ -280,7 +280,7 @@ def test_a_worker_that_is_killed_costs_no_run(plan, tmp_path, on, request):
     assert made.sql(keys).fetchall() == [(6, 6)]
 
 
-#: A sweep that says how each run ended.
+#: A sweep that prints the result of each run.
 SCRIPT = """
 import sys
 import forebay
@@ -295,7 +295,7 @@ if __name__ == "__main__":
 
 
 def parent_of(process):
-    """The number of the parent of a process that runs; None if it has ended."""
+    """The id of a running process's parent; None if the process has ended."""
     try:
         state, parent = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[:2]
     except OSError:
@@ -304,7 +304,7 @@ def parent_of(process):
 
 
 @pytest.mark.parametrize("on", ["threads", "processes"])
-def test_a_sweep_that_is_killed_goes_on_where_it_was(plan, tmp_path, on):
+def test_killed_sweep_continues(plan, tmp_path, on):
     script = tmp_path / "script.py"
     script.write_text(SCRIPT)
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parent)}
@@ -346,20 +346,20 @@ def test_an_exception_of_an_algorithm_ends_a_sweep(plan, tmp_path, on):
     assert not list(tmp_path.glob("runs/*"))
 
 
-def test_workers_of_another_build_or_with_other_files_are_refused(plan, tmp_path):
+def test_refuses_workers_of_other_build_or_files(plan, tmp_path):
     jobs = [Job(*job) for job in _forebay.jobs(plan._native, "1..1")]
     packed = Work(plan, str(tmp_path)).packed()
     assert run_packed(packed, jobs).endings == ["valid"]
     commit, _, *rest = pickle.loads(packed)
     with pytest.raises(forebay.RunError, match="same wheel"):
         run_packed(pickle.dumps((commit, "other", *rest)), jobs)
-    with pytest.raises(forebay.InputError, match="seed 1: another run here"):
+    with pytest.raises(forebay.InputError, match="seed 1: this run differs between"):
         run_packed(packed, [jobs[0]._replace(key="0" * 64)])
     with pytest.raises(forebay.InputError, match="folder that all machines share"):
         Stored(str(tmp_path)).check("nothing")
 
 
-def test_what_will_not_do_is_refused_before_anything_is_made(plan, tmp_path):
+def test_invalid_arguments_are_refused_before_any_run(plan, tmp_path):
     (tmp_path / "file").touch()
     for wrong, match in [
         ({"on": "dask"}, "threads, processes, ray"),
@@ -373,14 +373,14 @@ def test_what_will_not_do_is_refused_before_anything_is_made(plan, tmp_path):
     assert not list(tmp_path.glob("rows/runs/*"))
 
 
-def test_files_of_somebody_else_are_told(plan, tmp_path):
+def test_foreign_files_are_reported(plan, tmp_path):
     (tmp_path / "runs").mkdir()
     (tmp_path / "runs/other.parquet").write_text("no Parquet")
     with pytest.raises(forebay.RunError, match="other.parquet"):
         sweep(plan, tmp_path)
 
 
-def test_a_plan_of_ten_thousand_runs_has_as_many_keys(plan):
+def test_ten_thousand_runs_have_distinct_keys(plan):
     jobs = _forebay.jobs(plan._native, "1..10000")
     assert len({key for key, *_ in jobs}) == len(jobs) == 10_000
 
@@ -392,7 +392,7 @@ def test_a_plan_goes_to_another_process_whole():
         assert _forebay.jobs(other._native, "1..2") == _forebay.jobs(one._native, "1..2")
 
 
-def test_the_command_line_makes_a_sweep_and_tells_mistakes(tmp_path):
+def test_command_line_makes_sweep_and_reports_mistakes(tmp_path):
     def run(*arguments):
         command = [sys.executable, "-m", "forebay.sweeps", "bundler/queue_shift", *arguments]
         return subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
@@ -403,7 +403,7 @@ def test_the_command_line_makes_a_sweep_and_tells_mistakes(tmp_path):
     taken = forebay.load(tmp_path / "taken")
     assert [(run["arm"], run["seed"]) for run in taken.runs] == [("copa_sfq", 1), ("copa_sfq", 2)]
     for arguments, match in [
-        (["--sources", "other"], "allowed is that of the commit"),
+        (["--sources", "other"], "allowed is the commit of the program"),
         (["--arms", "nobody"], "copa_sfq"),
         (["--set", "stop"], "--set stop: allowed is KEY=VALUE"),
         (["--set", "stop=soon"], "soon"),
@@ -416,10 +416,10 @@ def jobs_of(count):
     return [Job(str(number), "arm", "", number) for number in range(count)]
 
 
-def test_batches_take_a_second_or_two_and_less_towards_the_end():
+def test_batches_shrink_towards_the_end():
     batches = Batches(jobs_of(1000))
     first = batches.take(2)
-    assert len(first.jobs) == 1, "nobody knows yet"
+    assert len(first.jobs) == 1, "the duration of a run is unknown"
     batches.made(first, 1 / 64)
     sizes = []
     while batches:
@@ -430,7 +430,7 @@ def test_batches_take_a_second_or_two_and_less_towards_the_end():
     assert sizes == sorted(sizes, reverse=True)
 
 
-def test_the_run_that_ends_its_worker_is_found_by_halves():
+def test_halving_finds_run_that_kills_worker():
     batches = Batches(jobs_of(64))
     batches.made(batches.take(1), 0.001)
     made, found = 1, []
@@ -444,13 +444,13 @@ def test_the_run_that_ends_its_worker_is_found_by_halves():
     assert made == 63 and [job.seed for job in found] == [37]
 
 
-def test_a_machine_that_ends_with_all_its_workers_ends_no_sweep():
+def test_failed_machine_does_not_end_sweep():
     batches = Batches(jobs_of(1000))
     under_way = [batches.take(64) for _ in range(64)]
     assert [batches.lost(batch, "its machine ended") for batch in under_way] == [None] * 64
 
 
-def test_workers_that_end_whatever_they_run_end_a_sweep():
+def test_workers_that_always_end_stop_sweep():
     batches = Batches(jobs_of(64))
     with pytest.raises(forebay.RunError, match="workers in a row have ended, the last: killed"):
         while batches:

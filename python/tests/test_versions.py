@@ -1,4 +1,4 @@
-"""Which results of the store count for a class: what it closes over is a part of its version."""
+"""Versions of classes, which decide which stored results are reused."""
 
 import importlib
 import json

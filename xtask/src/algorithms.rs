@@ -58,7 +58,7 @@ pub fn build(arguments: &[String]) -> Result<()> {
         let path = kept.display();
         if is_check {
             let is_same = fs::read(&kept).with_context(|| path.to_string())? == made;
-            ensure!(is_same, "{path} is not what the sources give: cargo xtask bpf-algorithms");
+            ensure!(is_same, "{path} differs from its sources: cargo xtask bpf-algorithms");
         } else {
             fs::write(&kept, made).with_context(|| path.to_string())?;
         }
@@ -200,7 +200,7 @@ impl Tools {
             .collect();
         ensure!(
             missing.is_empty(),
-            "it may panic or calls what BPF has not: {}; see {}",
+            "it may panic, or calls functions that BPF lacks: {}; see {}",
             missing.join(", "),
             file.display()
         );

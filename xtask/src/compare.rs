@@ -28,9 +28,10 @@ const OFF: [&str; 2] = ["77%", "63%"];
 const SEEDS: u64 = 10;
 /// Chance that anything is called where nothing differs, which is the default of `forebay compare`.
 const LEVEL: f64 = 0.01;
-/// Number of comparisons without a real difference, and how many may report one. With a chance of 1 % each, more than
-/// five do in one case of two thousand.
+/// Number of comparisons without a real difference.
 const COMPARISONS: u64 = 100;
+/// Largest number of [`COMPARISONS`] that may report a difference. With a chance of 1 % each, more
+/// do so in one of two thousand calls.
 const FALSE_MAX: u64 = 5;
 
 /// Prints all reported differences, and fails unless they are the expected ones.
@@ -44,7 +45,7 @@ pub fn check(arguments: &[String]) -> Result<()> {
         for (of, first) in [("the same seeds", 1), ("other seeds", SEEDS + 1)] {
             let name = format!("beta {beta} for 70%, {of}");
             let found = beside(&name, (1, "70%"), (first, beta))?;
-            ensure!(!found.changed.is_empty(), "{name}: nothing is called");
+            ensure!(!found.changed.is_empty(), "{name}: no change is reported");
         }
     }
     let mut called = 0;
@@ -54,8 +55,8 @@ pub fn check(arguments: &[String]) -> Result<()> {
         let found = beside(&name, (first, "70%"), (first + SEEDS, "70%"))?;
         called += u64::from(!found.changed.is_empty());
     }
-    println!("{called} of {COMPARISONS} comparisons of what does not differ call something");
-    ensure!(called <= FALSE_MAX, "allowed are {FALSE_MAX}");
+    println!("{called} of {COMPARISONS} comparisons of equal runs report a change");
+    ensure!(called <= FALSE_MAX, "{called} false reports: allowed are {FALSE_MAX}");
     Ok(())
 }
 

@@ -95,7 +95,8 @@ fn parse(arguments: &[String]) -> Result<Options> {
             "--list" => Form::List,
             "--json" => Form::Json,
             "--at-most" => {
-                let value = rest.next().context("--at-most: allowed is a number behind it")?;
+                let value =
+                    rest.next().context("--at-most: no value: allowed is a whole number")?;
                 let refusal = || format!("--at-most {value}: allowed is a whole number");
                 options.at_most = Some(value.parse().with_context(refusal)?);
                 continue;
@@ -103,7 +104,7 @@ fn parse(arguments: &[String]) -> Result<Options> {
             other => bail!("{other}: allowed is --list or --json, and --at-most N"),
         };
         let is_one = [Form::Table, form].contains(&options.form);
-        ensure!(is_one, "--list and --json: allowed is one of them");
+        ensure!(is_one, "--list and --json: allowed is one or the other");
         options.form = form;
     }
     Ok(options)
@@ -111,7 +112,7 @@ fn parse(arguments: &[String]) -> Result<Options> {
 
 fn judge(total: usize, at_most: Option<usize>) -> Result<()> {
     let above = total.saturating_sub(at_most.unwrap_or(total));
-    ensure!(above == 0, "{total} numbers are {above} more than allowed");
+    ensure!(above == 0, "{total} numbers: {above} more than --at-most allows");
     Ok(())
 }
 
@@ -266,7 +267,7 @@ mod tests {
     fn what_is_above_the_bound_is_said() {
         assert!(judge(40, None).is_ok() && judge(40, Some(40)).is_ok());
         let error = judge(43, Some(40)).unwrap_err().to_string();
-        assert_eq!(error, "43 numbers are 3 more than allowed");
+        assert_eq!(error, "43 numbers: 3 more than --at-most allows");
     }
 
     #[test]

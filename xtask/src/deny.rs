@@ -21,7 +21,7 @@ pub fn deny() -> Result<()> {
     let mut reach = Command::new("git");
     reach.args(["ls-remote", ADVISORIES, "HEAD"]).stdout(Stdio::null());
     if !reach.status()?.success() {
-        println!("advisories were not checked: {ADVISORIES} cannot be reached");
+        println!("advisories were not checked: cannot reach {ADVISORIES}");
         return Ok(());
     }
     check(&["advisories"])
@@ -29,7 +29,7 @@ pub fn deny() -> Result<()> {
 
 fn check(what: &[&str]) -> Result<()> {
     let status = cargo(&["deny", "--locked", "check"]).args(what).status()?;
-    ensure!(status.success(), "cargo deny found something above");
+    ensure!(status.success(), "cargo deny failed: see its output above");
     Ok(())
 }
 

@@ -78,7 +78,7 @@ fn check(folder: &Path) -> Result<(usize, usize)> {
             }
         }
     }
-    ensure!(dead.is_empty(), "links that lead nowhere:\n{}", dead.join("\n"));
+    ensure!(dead.is_empty(), "broken links:\n{}", dead.join("\n"));
     Ok((pages.len(), count))
 }
 
@@ -137,7 +137,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn links_that_lead_nowhere_are_told_with_their_page() {
+    fn reports_dead_links_with_their_page() {
         let folder = tempfile::tempdir().unwrap();
         let write = |name: &str, text: &str| {
             let path = folder.path().join(name);
@@ -156,10 +156,10 @@ mod tests {
             "how/wrong.html",
             r##"<a href="to.html#c"><a href="none.html"><a href="../../up"><a href="https://x.y"><a href="#d">"##,
         );
-        let told = check(folder.path()).unwrap_err().to_string();
+        let error = check(folder.path()).unwrap_err().to_string();
         for dead in ["to.html#c", "none.html", "../../up", "#d"] {
-            assert!(told.contains(&format!("how/wrong.html: {dead}")), "{told}");
+            assert!(error.contains(&format!("how/wrong.html: {dead}")), "{error}");
         }
-        assert_eq!(told.lines().count(), 5, "{told}");
+        assert_eq!(error.lines().count(), 5, "{error}");
     }
 }

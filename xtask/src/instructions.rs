@@ -50,10 +50,15 @@ pub fn check(arguments: &[String]) -> Result<()> {
     let record = std::fs::read_to_string(&path).with_context(|| RECORD.to_owned())?;
     let record: Record = serde_json::from_str(&record).with_context(|| RECORD.to_owned())?;
     if record.rustc != rustc {
-        println!("counted last with {}, and now with {rustc}", record.rustc);
+        println!("the record was counted with {}, this count with {rustc}", record.rustc);
     }
     let raised = raised(&record.instructions_per_packet, &counted)?;
-    ensure!(raised.is_empty(), "more than {:.0} % more: {}", MORE * 100.0, raised.join(", "));
+    ensure!(
+        raised.is_empty(),
+        "more than {:.0} % above the record: {}",
+        MORE * 100.0,
+        raised.join(", ")
+    );
     Ok(())
 }
 
@@ -98,7 +103,7 @@ fn callgrind(program: &Path, scenario: &str, runs: &str) -> Result<(f64, f64)> {
         packets: f64,
     }
     let run = String::from_utf8(output.stdout)?;
-    let run: Run = serde_json::from_str(run.lines().next().context("no line of a run")?)?;
+    let run: Run = serde_json::from_str(run.lines().next().context("the program printed no run")?)?;
     Ok((collected(&said).with_context(|| said.to_string())?, run.packets))
 }
 
@@ -112,14 +117,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_scenario_that_takes_more_than_a_twentieth_more_is_named() {
+    fn names_scenarios_with_five_percent_more_instructions() {
         let of = |b1, b2| BTreeMap::from([("b1".into(), b1), ("b2".into(), b2)]);
         assert_eq!(raised(&of(500.0, 400.0), &of(524.0, 421.0)).unwrap(), ["b2"]);
         assert!(raised(&BTreeMap::new(), &of(1.0, 1.0)).is_err());
     }
 
     #[test]
-    fn the_sum_is_that_of_callgrind_s_last_lines() {
+    fn reads_sum_from_last_callgrind_lines() {
         let said = "==7== Events    : Ir\n==7== Collected : 123456\n==7== \n";
         assert_eq!((collected(said), collected("")), (Some(123_456.0), None));
     }

@@ -31,6 +31,7 @@ struct Scenario {
     memory_mb: f64,
 }
 
+/// Scenarios with their bounds: ratios to ns-3.37, packets a second and memory.
 const SCENARIOS: [Scenario; 4] = [
     scenario("b1", "2 s", 150.0),
     Scenario { packets_per_s: Some(7e6), ..scenario("b2", "3 min", 200.0) },
@@ -103,8 +104,8 @@ pub fn bench(arguments: &[String]) -> Result<()> {
             apart.push(format!("{name}: {share:.2} times ns-3's packets"));
         }
     }
-    ensure!(apart.is_empty(), "not the same simulation: {}", apart.join(", "));
-    ensure!(missed.is_empty(), "not what is asked:\n{}", missed.join("\n"));
+    ensure!(apart.is_empty(), "the simulations differ: {}", apart.join(", "));
+    ensure!(missed.is_empty(), "bounds missed:\n{}", missed.join("\n"));
     Ok(())
 }
 
@@ -153,7 +154,7 @@ fn parse(arguments: &[String]) -> Result<(usize, Vec<&'static Scenario>)> {
             None => {
                 let known = SCENARIOS
                     .map(|known| format!("{} ({} a run of ns-3)", known.name, known.ns3_takes));
-                bail!("no scenario {argument}; there are {}", known.join(", "));
+                bail!("no scenario {argument}: allowed is one of {}", known.join(", "));
             }
         }
     }
@@ -234,7 +235,7 @@ fn packets(turns: &[Turn], side: fn(&Turn) -> &[Run]) -> Result<f64> {
 
 fn median<'a>(runs: impl IntoIterator<Item = &'a Run>, value: fn(&Run) -> f64) -> Result<f64> {
     let values = Sorted::new(runs.into_iter().map(value));
-    values.quantile(0.5).context("a program printed no run")
+    values.quantile(0.5).context("a program printed no result")
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! `docs/reference.md`: algorithms, queueing disciplines, metrics and events as their registries describe them. Also
+//! `docs/reference/README.md`: algorithms, queueing disciplines, metrics and events as their registries describe them. Also
 //! the keys of plans as types of Python.
 
 mod python;
@@ -19,51 +19,58 @@ use forebay_policy::algorithms;
 
 use crate::repository;
 
-const FILE: &str = "docs/reference.md";
+/// Path of the page.
+const FILE: &str = "docs/reference/README.md";
 
+/// Begin of the page, before the algorithms.
 const HEAD: &str = "\
 # Reference
 
 Written by `cargo xtask reference` from the registries in `crates/core`, `crates/policy`, `crates/lab` and
-`crates/host`; `forebay list` prints those of the first three, too. A name stands alone (`cc = \"cubic\"`) or with its parameters
-(`cc = { kind = \"cubic\", hystart = \"classic\" }`).
+`crates/host`. `forebay list` prints the first three registries, too. Write a name alone (`cc = \"cubic\"`) or with
+parameters (`cc = { kind = \"cubic\", hystart = \"classic\" }`).
 ";
 
+/// Heading and text before the receivers.
 const RECEIVING: &str = "
 ## Receivers
 
-What the `receiver` of a plan's flow may be. The flow's other keys of receivers, `read_rate`, `receive_buffer`,
-`ack_every` and `ack_delay`, are shown by `forebay plan schema`.
+Values of `receiver` in a plan's flow. `forebay plan schema` shows the flow's other keys for receivers: `read_rate`,
+`receive_buffer`, `ack_every` and `ack_delay`.
 ";
 
+/// Heading and text before the tables of tuning.
 const TUNING: &str = "
 ## Numbers of a bundle's control
 
-Boxes run with the defaults. A plan may set others for a bundle, in the simulator:
+Boxes run with the defaults. In the simulator, a plan may set other values for a bundle:
 `tuning = { supervisor_keep = 0.95 }`, or `--set bundle.NAME.tuning.supervisor_keep=0.95`.
 ";
 
+/// Text on networks that only the API describes.
 const API_ONLY: &str = "
-## What no plan describes
+## Networks beyond plans
 
-Links in a row or side by side that differ in rate, and access links with a rate, are of the API of `forebay-sim`
-alone (`Network`): a plan has one bottleneck, of equal links in a row (`hops`) or side by side (`paths`), one link back
-and the delays of its flows.
+A plan has one bottleneck, one return link and the delays of its flows. The bottleneck may be equal links in a row
+(`hops`) or side by side (`paths`). Only the API of `forebay-sim` (`Network`) describes links that differ in rate and
+access links with a rate.
 ";
 
+/// Heading and text before the keys of plans.
 const PLANS: &str = "
 ## Keys of plans
 
-`forebay plan schema` prints these tables, with `--json` as a JSON Schema. `--set KEY=VALUE` takes each key by its dotted
-path. In such a path an element of a list has its `name`, or its place from 0: `flow.web.count`,
+`forebay plan schema` prints these tables, with `--json` as a JSON Schema. `--set KEY=VALUE` takes the dotted path of a
+key. In a path, name an element of a list by its `name` or by its index from 0: `flow.web.count`,
 `bottleneck.change.0.at`.
 ";
 
+/// Heading and text before the keys of a box's file.
 const BOXES: &str = "
 ## Keys of the file of a box
 
-[Connect two sites](howto/connect-two-sites.md) explains them. In a file of several boxes all of them stand behind a
-`[[box]]`, which may have a `name`: `[[box.bundle]]`, `[box.uplink]`.
+[Connect two sites](../operate/two-sites.md) shows a first set-up. In a file with several boxes, put the tables of each
+box below a `[[box]]`, which may have a `name`: `[[box.bundle]]`, `[box.uplink]`.
 ";
 
 /// Every file generated from registries, with its text.
@@ -133,7 +140,7 @@ fn tuning(text: &mut String) {
 
 /// Metrics that a box serves where its file has `[metrics]`.
 fn scraped(text: &mut String) {
-    text.push_str("\n## What boxes tell Prometheus\n\n| metric | type | labels | boxes | what |\n|---|---|---|---|---|\n");
+    text.push_str("\n## Metrics of boxes for Prometheus\n\n| metric | type | labels | boxes | what |\n|---|---|---|---|---|\n");
     for family in FAMILIES {
         let Family { name, kind, help, .. } = family;
         let (labels, boxes) = (family.labels().join(", "), family.boxes());

@@ -63,7 +63,7 @@ fn run_all(record: &Path, beside: Option<&String>) -> Result<()> {
     ensure!(built.status.success(), "the tests could not be built");
     let programs = programs(std::str::from_utf8(&built.stdout)?)?;
     for name in OF_TRAFFIC.into_iter().chain(LONG) {
-        ensure!(programs.iter().any(|it| it.name == name), "no program of tests is called {name}");
+        ensure!(programs.iter().any(|it| it.name == name), "no test program has the name {name}");
     }
     let (of_traffic, mut others): (Vec<_>, Vec<_>) =
         programs.into_iter().partition(|it| OF_TRAFFIC.contains(&it.name.as_str()));
@@ -166,6 +166,7 @@ fn run_jobs(queue: &Queue, record: &Path, output: &Mutex<()>) -> Result<Vec<Stri
 
 /// Prefix of a command that runs only on idle processors (SCHED_IDLE).
 const AT_IDLE: &[&str] = &["chrt", "--idle", "0"];
+/// No prefix: the command runs with normal priority.
 const AT_ONCE: &[&str] = &[];
 
 /// Jobs that several threads may take, and the prefix with which each is run.
@@ -242,7 +243,7 @@ fn judge(record: &str, is_root: bool) -> Result<()> {
         let tests = skipped_without(need, record);
         ensure!(
             is_allowed || tests.is_empty(),
-            "root skips no test for this reason: {} ({} tests)",
+            "as root, no test may be skipped for this reason: {} ({} tests)",
             need.reason(),
             tests.len()
         );
@@ -255,7 +256,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn programs_of_tests_are_told_from_what_else_is_built() {
+    fn distinguishes_test_programs_from_other_builds() {
         let built = |test: bool, executable: &str| {
             format!(
                 "{{\"reason\":\"compiler-artifact\",\"manifest_path\":\"/r/a/Cargo.toml\",\
@@ -276,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn root_may_skip_only_what_the_machine_cannot_do() {
+    fn root_skips_only_unsupported_tests() {
         let row = |need: Need| format!("{}\tboxes a\n{0}\tebpf b\n", need.reason());
         let tun = row(Need::Tun);
         let both = tun.clone() + &row(Need::Chromium);

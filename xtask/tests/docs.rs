@@ -7,6 +7,30 @@ use forebay_core::bundle::wire::Reject;
 use forebay_host::daemon::config::MAX_BUNDLES;
 use forebay_host::log::events::EVENTS;
 
+/// Pages of the site before its folders were named for readers, without `.html`.
+const OLD_PAGES: &str = "
+    agent architecture comparison decisions/README decisions/a-repair-has-records-too
+    decisions/a-report-covers-a-while decisions/a-scenario-describes-a-run
+    decisions/a-simulated-packet-is-four-words decisions/arms-differ-in-their-daemons-only
+    decisions/back-ends-run-one-plan decisions/boxes-stay-outside-their-triangle decisions/cost-is-a-ratio-of-turns
+    decisions/drains-end-with-the-measurements decisions/fair-queueing-with-a-limit-in-time
+    decisions/late-processors-reject-runs decisions/laws-become-bpf-by-llvm decisions/libraries-that-are-not-used
+    decisions/nimbus-stays-a-baseline decisions/ns3-is-compared-event-by-event decisions/ns3-speed-keeps-its-driver
+    decisions/packages-come-from-debhelper decisions/rtnetlink-messages-come-from-a-library
+    decisions/several-paths-show-in-the-order decisions/shape-only-while-it-pays decisions/silence-is-no-usual-gap
+    decisions/simulated-linux-departs-from-its-rfcs decisions/tests-of-a-program-share-a-process
+    decisions/the-agent-looks-from-time-to-time decisions/the-datapath-shares-plain-memory
+    decisions/the-kernel-queues-in-htb decisions/the-log-keeps-its-own-queue decisions/the-queue-to-aim-for
+    decisions/unseen-shares-are-tested-early evaluation failures howto/add-a-datapath
+    howto/add-a-metric-with-a-figure howto/add-a-plan-key howto/add-a-qdisc howto/add-a-tuning-number
+    howto/add-an-algorithm howto/bring-your-own-algorithm howto/carry-high-rates howto/catch-a-regression
+    howto/change-a-running-box howto/cluster howto/compare-with-ns3 howto/connect-two-sites
+    howto/evaluate-by-rfc-9743 howto/find-a-worst-case howto/install-the-package howto/its-own-sendbox
+    howto/many-sites howto/misbehaving-and-slow-receivers howto/networks howto/one-site-and-a-vps howto/probe-a-path
+    howto/python howto/small-routers howto/time-varying-paths howto/train-a-policy howto/two-cloud-regions
+    howto/watch howto/wireguard-gateway quickstart reference security sizing troubleshooting upgrading
+";
+
 fn repository() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().into()
 }
@@ -83,7 +107,7 @@ fn target(from: &Path, link: &str) -> PathBuf {
 }
 
 #[test]
-fn each_link_leads_somewhere_and_those_of_the_site_stay_there() {
+fn links_resolve_and_site_links_stay_inside() {
     let mut pages = pages("docs");
     for name in ["README.md", "CONTRIBUTING.md"] {
         pages.insert(name.into(), std::fs::read_to_string(repository().join(name)).unwrap());
@@ -111,7 +135,7 @@ fn each_link_leads_somewhere_and_those_of_the_site_stay_there() {
 }
 
 #[test]
-fn the_summary_of_the_site_has_every_page_once() {
+fn site_summary_lists_every_page_once() {
     let mut pages = pages("docs");
     let summary = pages.remove(Path::new("docs/SUMMARY.md")).unwrap();
     let listed = links(&summary);
@@ -123,28 +147,51 @@ fn the_summary_of_the_site_has_every_page_once() {
 }
 
 #[test]
-fn who_looks_for_a_line_of_the_log_or_for_rejected_messages_finds_them() {
-    let page = std::fs::read_to_string(repository().join("docs/troubleshooting.md")).unwrap();
-    // Events of boxes: agents have a page of their own.
-    let events = EVENTS.iter().map(|event| event.id).filter(|id| !id.starts_with("FB06"));
-    for name in events.chain(Reject::ALL.map(Reject::name)) {
-        assert!(page.contains(&format!("`{name}`")), "docs/troubleshooting.md lacks {name}");
+fn old_pages_redirect_to_pages_that_exist() {
+    let book = std::fs::read_to_string(repository().join("docs/book.toml")).unwrap();
+    let book: toml::Table = book.parse().unwrap();
+    let redirects = book["output"]["html"]["redirect"].as_table().unwrap();
+    for page in OLD_PAGES.split_whitespace() {
+        assert!(redirects.contains_key(&format!("/{page}.html")), "docs/book.toml lacks {page}");
+    }
+    for (old, new) in redirects {
+        let new = new.as_str().unwrap();
+        assert!(!new.starts_with('/'), "{old}: {new} is wrong where the site lies below a path");
+        let old = Path::new("docs").join(old.trim_start_matches('/'));
+        let page = |address: &Path| repository().join(address).with_extension("md").is_file();
+        assert!(page(&target(&old, new)), "{}: {new} does not exist", old.display());
+        assert!(!page(&old), "{} exists, so mdBook refuses to redirect it", old.display());
     }
 }
 
 #[test]
-fn the_page_on_sizing_has_the_limits_of_the_code() {
-    let page = std::fs::read_to_string(repository().join("docs/sizing.md")).unwrap();
+fn troubleshooting_covers_log_events_and_rejected_messages() {
+    let page =
+        std::fs::read_to_string(repository().join("docs/operate/troubleshooting.md")).unwrap();
+    // Events of boxes: agents have a page of their own.
+    let events = EVENTS.iter().map(|event| event.id).filter(|id| !id.starts_with("FB06"));
+    for name in events.chain(Reject::ALL.map(Reject::name)) {
+        assert!(
+            page.contains(&format!("`{name}`")),
+            "docs/operate/troubleshooting.md lacks {name}"
+        );
+    }
+}
+
+#[test]
+fn rates_page_matches_limits_in_code() {
+    let page = repository().join("docs/operate/rates-and-datapaths.md");
+    let page = std::fs::read_to_string(page).unwrap();
     for limit in [
         format!("| bundles of a file | {MAX_BUNDLES} |"),
         format!("| groups of an uplink | {MAX_BUNDLES} |"),
     ] {
-        assert!(page.contains(&limit), "docs/sizing.md lacks {limit}");
+        assert!(page.contains(&limit), "docs/operate/rates-and-datapaths.md lacks {limit}");
     }
 }
 
 #[test]
-fn links_and_headings_are_read_as_readers_see_them() {
+fn reads_links_and_headings_outside_code() {
     let page = "# One `two`: three-four\n\nSee [a\nb](x.md#y) and `[no](no.md)`.\n\n```sh\n# no\n[no](no.md)\n```\n\n\
                 ## Again\n## Again\n";
     assert_eq!(links(page), ["x.md#y"]);

@@ -1,4 +1,4 @@
-//! The instructions in the pages under `docs/howto/` work, and their lists are complete.
+//! The instructions in the pages under `docs/internals/` and `docs/research/` work, and their lists are complete.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -13,7 +13,7 @@ fn repository() -> PathBuf {
 }
 
 fn page(name: &str) -> String {
-    std::fs::read_to_string(repository().join("docs/howto").join(name)).unwrap()
+    std::fs::read_to_string(repository().join("docs").join(name)).unwrap()
 }
 
 /// The contents of the page's code blocks marked `language`, in order.
@@ -97,15 +97,16 @@ struct Addition {
     before: &'static str,
 }
 
+/// The additions of both how-to pages.
 const ADDITIONS: [Addition; 2] = [
     Addition {
-        page: "add-an-algorithm.md",
+        page: "internals/add-an-algorithm.md",
         file: "cc/algorithms/gaimd.rs",
         module: "cc/algorithms/mod.rs",
         before: "    highspeed,\n",
     },
     Addition {
-        page: "add-a-qdisc.md",
+        page: "internals/add-a-qdisc.md",
         file: "qdisc/head_drop.rs",
         module: "qdisc/mod.rs",
         before: "    prio,\n",
@@ -174,7 +175,7 @@ fn algorithm_and_qdisc_are_one_file_and_line() {
 
 #[test]
 fn the_page_about_datapaths_names_every_method() {
-    let page = page("add-a-datapath.md");
+    let page = page("internals/add-a-datapath.md");
     let home = repository().join("crates/host/src/daemon/sendbox/datapath/mod.rs");
     let traits = std::fs::read_to_string(home).unwrap();
     let methods: Vec<&str> = traits
@@ -189,7 +190,7 @@ fn the_page_about_datapaths_names_every_method() {
 
 #[test]
 fn datapath_is_one_folder_and_line() {
-    let page = page("add-a-datapath.md");
+    let page = page("internals/add-a-datapath.md");
     let folder = "crates/host/src/daemon/sendbox/datapath/stub.rs";
     let list = "crates/host/src/daemon/config/datapath.rs";
     stand_in_sources(&page, "rust", &[folder, folder, list]);
@@ -207,7 +208,7 @@ fn datapath_is_one_folder_and_line() {
 
 #[test]
 fn metric_with_figure_is_two_files() {
-    let page = page("add-a-metric-with-a-figure.md");
+    let page = page("internals/add-a-metric-with-a-figure.md");
     let metric = "crates/lab/src/metrics/flows.rs";
     let plan = "plans/ccperf/competition_cross_traffic.toml";
     stand_in_sources(&page, "rust", &[metric; 3]);
@@ -217,7 +218,7 @@ fn metric_with_figure_is_two_files() {
 
 #[test]
 fn plan_key_is_three_files() {
-    let page = page("add-a-plan-key.md");
+    let page = page("internals/add-a-plan-key.md");
     let [schema, resolve, scenario] = [
         "crates/lab/src/plan/schema/links.rs",
         "crates/lab/src/plan/resolve/links.rs",
@@ -238,7 +239,7 @@ fn plan_key_is_three_files() {
 
 #[test]
 fn tuning_number_is_one_line_and_its_use() {
-    let page = page("add-a-tuning-number.md");
+    let page = page("internals/add-a-tuning-number.md");
     let [table, used] =
         ["tuning.rs", "control/supervisor.rs"].map(|file| format!("crates/core/src/bundle/{file}"));
     stand_in_sources(&page, "rust", &[&table, &used]);
@@ -256,8 +257,8 @@ fn tuning_number_is_one_line_and_its_use() {
 }
 
 #[test]
-fn the_page_about_receivers_has_a_plan_that_loads_and_names_keys_that_there_are() {
-    let page = page("misbehaving-and-slow-receivers.md");
+fn receivers_page_has_valid_plan_and_keys() {
+    let page = page("research/receivers.md");
     let plans = blocks(&page, "toml");
     assert_eq!(plans.len(), 1);
     let file = repository().join("target/howto/misbehaving.toml");

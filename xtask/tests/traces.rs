@@ -28,7 +28,7 @@ fn command(page: &str, file: &str) -> Option<String> {
 }
 
 #[test]
-fn every_file_stands_there_with_the_command_that_made_it() {
+fn every_trace_is_listed_with_its_command() {
     let page = std::fs::read_to_string(traces().join("README.md")).unwrap();
     for file in files(&traces(), &traces()).iter().filter(|file| *file != "README.md") {
         assert!(page.contains(&format!("| `{file}` |")), "{file} is not described");
@@ -38,7 +38,7 @@ fn every_file_stands_there_with_the_command_that_made_it() {
 }
 
 #[test]
-fn what_is_made_of_another_file_is_what_its_command_prints() {
+fn derived_traces_equal_output_of_their_commands() {
     let page = std::fs::read_to_string(traces().join("README.md")).unwrap();
     let made = command(&page, "caida_1mb.cdf").unwrap();
     let output = Command::new("sh").args(["-c", &made]).current_dir(traces()).output().unwrap();

@@ -18,14 +18,18 @@ use anyhow::Context;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 pub use forebay_policy::algorithms::Own;
 
-pub use crate::commands::{BadInput, Command, laboratory, print, within};
+pub use crate::commands::{BadInput, Command, laboratory, overview, print, within};
 
 /// The commit that this program was built from, with a digest of uncommitted changes.
 pub const COMMIT: &str = env!("FOREBAY_COMMIT");
 
-/// Moves queues from the middle of the Internet to the edge of the site that owns the traffic.
+/// Keeps calls and short requests fast while a backup fills the line between two of your sites.
 ///
-/// Exit codes: 0 done, 1 the run failed, 2 the input was wrong.
+/// A sendbox at one site queues and paces the traffic to the other site. A receivebox there reports
+/// the packets that arrive. Without boxes, the same program benchmarks congestion control.
+///
+/// Exit code 0: done; 1: the command failed, also if it lacks root, a package or a running box; 2:
+/// arguments or files are wrong. The help of a command names its other codes.
 #[derive(Parser)]
 #[command(name = "forebay", bin_name = "forebay", version, propagate_version = true)]
 pub struct Cli<C: Subcommand> {
@@ -66,7 +70,7 @@ pub struct Program {
 const FOREBAY: Program = Program {
     package: "forebay",
     folder: "crates/app",
-    cli: || laboratory::listed(Cli::<Command>::command()),
+    cli: || overview::of_boxes(laboratory::known(Cli::<Command>::command())),
 };
 
 /// Runs the command with the arguments of this process; to be called once per process. `own`: the user's own

@@ -15,6 +15,7 @@ use forebay_host::daemon::status::{Status, TrialStatus};
 use forebay_host::service::control::{Answer, ControlSocket, Request};
 use forebay_host::service::privileges::Confinement;
 
+/// Configuration of a receivebox, the start of each file here.
 const CONFIG: &str = include_str!("../../receivebox/tests/box.toml");
 
 fn forebay(folder: &Path, arguments: &[&str]) -> Output {
@@ -33,13 +34,39 @@ fn a_configuration_is_checked_with_its_key() {
     let check = || forebay(folder.path(), &["check-config", "box.toml"]);
     let refused = check();
     assert_eq!(refused.status.code(), Some(2));
-    assert!(text(&refused.stderr).contains("bundle.key: No such file"), "{refused:?}");
+    assert!(text(&refused.stderr).contains("bundle.key: no such file"), "{refused:?}");
     let made = forebay(folder.path(), &["keygen", "bundle.key"]);
     assert!(made.status.success() && made.stdout.is_empty(), "the secret is not printed");
     let accepted = check();
     assert!(accepted.status.success(), "{accepted:?}");
     assert!(text(&accepted.stdout).contains("10.1.1.0/24 -> 10.1.2.0/24, peer 192.0.2.1:61475"));
     assert_eq!(forebay(folder.path(), &["keygen", "bundle.key"]).status.code(), Some(2));
+}
+
+#[test]
+fn checked_configuration_is_printed_as_json() {
+    let folder = tempfile::tempdir().unwrap();
+    let check = |config: &str, code: i32| -> serde_json::Value {
+        fs::write(folder.path().join("box.toml"), config).unwrap();
+        let output = forebay(folder.path(), &["check-config", "box.toml", "--json"]);
+        assert_eq!(output.status.code(), Some(code), "{output:?}");
+        assert!(output.stderr.is_empty(), "{output:?}");
+        serde_json::from_slice(&output.stdout).unwrap()
+    };
+    assert!(forebay(folder.path(), &["keygen", "bundle.key"]).status.success());
+    let right = check(CONFIG, 0);
+    let one = &right["boxes"][0];
+    assert!(one["role"] == "receivebox" && one["wan"] == "wan0", "{right:#}");
+    assert!(one["bundles"][0]["id"] == 1 && one["bundles"][0]["cc"].is_null(), "{right:#}");
+    assert_eq!(one["bundles"][0]["to"], serde_json::json!(["10.1.2.0/24"]));
+    assert_eq!(right["problems"], serde_json::json!([]));
+    let wrong = check(&CONFIG.replace("192.0.2.2", "all").replace("id = 1", "id = -1"), 2);
+    assert_eq!(wrong["boxes"], serde_json::json!([]));
+    let problems = wrong["problems"].as_array().unwrap();
+    assert_eq!(problems.len(), 2, "{wrong:#}");
+    let second = &problems[1];
+    assert!(second["line"] == 8 && second["key"] == "bundle.id", "{wrong:#}");
+    assert!(second["value"] == "-1" && second["allowed"].is_string(), "{wrong:#}");
 }
 
 #[test]
@@ -61,11 +88,11 @@ fn all_errors_of_a_configuration_come_at_once() {
     fs::write(folder.path().join("box.toml"), two).unwrap();
     let output = forebay(folder.path(), &["check-config", "box.toml"]);
     let told = text(&output.stderr);
-    assert!(told.contains("bundle.key: No such") && told.contains("other.key: No such"), "{told}");
+    assert!(told.contains("bundle.key: no such") && told.contains("other.key: no such"), "{told}");
 }
 
 #[test]
-fn a_checked_configuration_tells_the_shares_of_the_uplink() {
+fn check_config_prints_shares_of_uplink() {
     let folder = tempfile::tempdir().unwrap();
     let sendbox = CONFIG.replace("\"receivebox\"", "\"sendbox\"\nlan = \"lan0\"");
     let shares = "cc = \"copa\"\ngroup = \"g\"\nguarantee = \"20Mbit/s\"\n[uplink]\n\
@@ -76,8 +103,8 @@ fn a_checked_configuration_tells_the_shares_of_the_uplink() {
     let told = text(&output.stdout);
     for line in [
         "  uplink of 100Mbit/s\n",
-        "  group g: up to 90Mbit/s, weight 3 in the uplink\n",
-        ", what the path allows to any rate, weight 1 in g, 20Mbit/s guaranteed\n",
+        "  group g: at most 90Mbit/s, weight 3 in the uplink\n",
+        ", automatic minimum rate, no maximum rate, weight 1 in g, 20Mbit/s guaranteed\n",
     ] {
         assert!(told.contains(line), "{line:?} is missing in\n{told}");
     }
@@ -95,7 +122,7 @@ fn checked_configuration_tells_what_packets_wait_in() {
         let output = forebay(folder.path(), &["check-config", "box.toml"]);
         assert!(output.status.success(), "{output:?}");
         let told = String::from_utf8(output.stdout).unwrap();
-        told.split(" over ").nth(1).unwrap().split(", what the path").next().unwrap().to_owned()
+        told.split(" over ").nth(1).unwrap().split(", automatic minimum").next().unwrap().to_owned()
     };
     let default = told("", "");
     for value in ["limit=150ms", "target=25ms", "interval=250ms", "follow_rtt=true", "flows=1024"] {
@@ -112,7 +139,7 @@ fn checked_configuration_tells_what_packets_wait_in() {
 }
 
 #[test]
-fn a_wrong_file_ends_every_command_with_2_and_its_place() {
+fn wrong_file_exits_with_2_and_place() {
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join("box.toml"), CONFIG.replace("id = 1", "id = -1")).unwrap();
     for arguments in [
@@ -132,7 +159,7 @@ fn a_wrong_file_ends_every_command_with_2_and_its_place() {
 }
 
 #[test]
-fn a_status_without_a_daemon_is_a_failure_that_names_the_socket() {
+fn status_without_daemon_fails_with_socket_name() {
     let folder = tempfile::tempdir().unwrap();
     for command in [&["status"][..], &["top"], &["reload"], &["explain", "b"]] {
         let output = forebay(folder.path(), &[command, &["--socket", "none.sock"]].concat());
@@ -142,30 +169,38 @@ fn a_status_without_a_daemon_is_a_failure_that_names_the_socket() {
 }
 
 #[test]
-fn a_plan_tells_what_would_be_and_what_is_in_the_way_and_changes_nothing() {
+fn dry_run_lists_blockers_and_changes_nothing() {
     let folder = tempfile::tempdir().unwrap();
     let own = CONFIG.replace("[[bundle]]", "control = \"box.sock\"\n\n[[bundle]]");
     fs::write(folder.path().join("box.toml"), own).unwrap();
-    let planned = forebay(folder.path(), &["plan", "box.toml"]);
+    let planned = forebay(folder.path(), &["apply", "--dry-run", "box.toml"]);
+    assert!(planned.stderr.is_empty(), "{planned:?}");
     assert_eq!(planned.status.code(), Some(1), "{planned:?}");
     let told = text(&planned.stdout);
     for part in [
         "box.toml: a receivebox would be started",
         "wan0: XDP program",
         "UDP 192.0.2.2:61476",
-        "The kernel forwards all packets, before, meanwhile and after.",
+        "The kernel forwards all packets, before, during and after the change.",
         "no device wan0",
-        "bundle.key: No such file",
+        "bundle.key",
     ] {
         assert!(told.contains(part), "{part:?} is missing in\n{told}");
     }
-    let document = forebay(folder.path(), &["plan", "box.toml", "--json"]);
+    let old = forebay(folder.path(), &["plan", "box.toml"]);
+    assert_eq!((&old.stdout, old.status.code()), (&planned.stdout, Some(1)), "the old spelling");
+    assert!(text(&old.stderr).contains("now `forebay apply --dry-run box.toml`"), "{old:?}");
+    let document = forebay(folder.path(), &["apply", "--dry-run", "box.toml", "--json"]);
     let document: serde_json::Value = serde_json::from_slice(&document.stdout).unwrap();
     assert!(document["running"].is_null() && document["role"] == "receivebox", "{document}");
     let files = fs::read_dir(folder.path()).unwrap();
     assert_eq!(files.count(), 1, "nothing was made");
     fs::write(folder.path().join("wrong.toml"), CONFIG.replace("id = 1", "id = -1")).unwrap();
-    for arguments in [&["plan", "wrong.toml"][..], &["apply", "wrong.toml"]] {
+    for arguments in [
+        &["plan", "wrong.toml"][..],
+        &["apply", "--dry-run", "wrong.toml"],
+        &["apply", "wrong.toml"],
+    ] {
         let refused = forebay(folder.path(), arguments);
         assert_eq!(refused.status.code(), Some(2), "{refused:?}");
         assert!(text(&refused.stderr).contains("wrong.toml:8: bundle.id = -1"), "{refused:?}");
@@ -174,18 +209,20 @@ fn a_plan_tells_what_would_be_and_what_is_in_the_way_and_changes_nothing() {
 }
 
 #[test]
-fn nothing_is_applied_or_confirmed_where_no_box_runs() {
+fn apply_and_confirm_refuse_without_box() {
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join("box.toml"), CONFIG).unwrap();
-    let refused = |arguments: &[&str], part: &str| {
+    let ends = |code: i32, arguments: &[&str], part: &str| {
         let output = forebay(folder.path(), &[arguments, &["--socket", "none.sock"]].concat());
-        assert_eq!(output.status.code(), Some(2), "{output:?}");
+        assert_eq!(output.status.code(), Some(code), "{output:?}");
         assert!(text(&output.stderr).contains(part), "{output:?}");
     };
-    refused(
+    ends(
+        1,
         &["apply", "box.toml"],
         "no box answers at none.sock: start it with `forebay receivebox",
     );
+    let refused = |arguments: &[&str], part: &str| ends(2, arguments, part);
     refused(&["apply", "box.toml", "--confirm", "1.5s"], "allowed is a time of whole seconds");
     for time in ["4s", "86401s"] {
         refused(&["apply", "box.toml", "--confirm", time], "allowed are 5 to 86400 s");
@@ -199,7 +236,7 @@ fn nothing_is_applied_or_confirmed_where_no_box_runs() {
     fs::write(folder.path().join("two.toml"), two).unwrap();
     refused(
         &["apply", "two.toml"],
-        "two.toml has several boxes (a, b), and a trial is of one: `forebay plan two.toml` says what",
+        "two.toml has several boxes (a, b), and a trial is for one box: preview it with `forebay apply --dry-run",
     );
     // A box that does not answer may have something on trial.
     for command in ["confirm", "revert"] {
@@ -252,13 +289,17 @@ fn nothing_that_a_box_answers_is_written() {
     fs::write(&file, "before").unwrap();
     fs::write(&other, "another's").unwrap();
     // Another file than the operator has named, or the unit's.
-    unwritten(&says(&other, "evil", false, confirm), 2, "is not the file that the box says");
+    unwritten(
+        &says(&other, "evil", false, confirm),
+        2,
+        "is not the file that the box was started with",
+    );
     unwritten(&says(&other, "evil", false, &["confirm"]), 2, "/etc/forebay/receivebox.toml is not");
     // No candidate, another one, and a link.
     unwritten(&says(&file, "evil", false, confirm), 1, "cannot take");
     fs::write(&candidate, "good").unwrap();
     fs::set_permissions(&candidate, fs::Permissions::from_mode(0o600)).unwrap();
-    unwritten(&says(&file, "evil", false, confirm), 1, "is not what the box has in force");
+    unwritten(&says(&file, "evil", false, confirm), 1, "is not the configuration in force");
     unwritten(&says(&file, "good", true, confirm), 0, "");
     fs::remove_file(&candidate).unwrap();
     std::os::unix::fs::symlink(&other, &candidate).unwrap();
@@ -273,7 +314,7 @@ fn nothing_that_a_box_answers_is_written() {
 }
 
 #[test]
-fn doctor_says_how_to_make_a_key_that_is_not_there() {
+fn doctor_names_command_for_missing_key() {
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join("box.toml"), CONFIG).unwrap();
     let key = || {
@@ -285,7 +326,7 @@ fn doctor_says_how_to_make_a_key_that_is_not_there() {
     let absent = key();
     assert_eq!(absent["verdict"], "fail", "{absent}");
     assert!(
-        absent["fix"].as_str().unwrap().starts_with("forebay keygen bundle.key, at one"),
+        absent["fix"].as_str().unwrap().starts_with("run `forebay keygen bundle.key` at one"),
         "{absent}"
     );
     fs::write(folder.path().join("bundle.key"), "").unwrap();
@@ -296,7 +337,7 @@ fn doctor_says_how_to_make_a_key_that_is_not_there() {
 }
 
 #[test]
-fn doctor_prints_one_document_and_fails_with_a_failed_check() {
+fn doctor_prints_one_document_and_fails() {
     let folder = tempfile::tempdir().unwrap();
     let output = forebay(folder.path(), &["doctor", "no-such-device", "--json"]);
     assert_eq!(output.status.code(), Some(1));

@@ -23,7 +23,7 @@ fn install(prefix: &str, destination: &Path) -> Output {
 }
 
 #[test]
-fn binary_pages_completions_units_and_account_stand_below_the_prefix() {
+fn install_writes_all_files_below_prefix() {
     let folder = tempfile::tempdir().unwrap();
     let installed = install("/opt/forebay", folder.path());
     assert!(installed.status.success(), "{installed:?}");
@@ -167,12 +167,12 @@ fn image_has_the_capabilities_of_units() {
     let names: Vec<&str> = lists.flat_map(|list| list.split(' ')).collect();
     let names: Vec<&str> = names.iter().map(|name| name.strip_prefix("CAP_").unwrap()).collect();
     assert_eq!(text("packaging/image/capabilities").trim(), names.join(","));
-    let page = text("docs/howto/install-the-package.md");
+    let page = text("docs/operate/install.md");
     assert!(page.contains(&format!("\ncapabilities={}\n", names.join(","))), "{names:?}");
 }
 
 #[test]
-fn a_prefix_that_is_no_absolute_path_or_would_spoil_a_unit_is_refused() {
+fn refuses_prefix_that_is_relative_or_breaks_units() {
     let folder = tempfile::tempdir().unwrap();
     for prefix in ["usr", "", "/opt/a,b", "/opt/a&b", "/opt/a b"] {
         let refused = install(prefix, folder.path());
@@ -184,7 +184,7 @@ fn a_prefix_that_is_no_absolute_path_or_would_spoil_a_unit_is_refused() {
 }
 
 #[test]
-fn a_build_needs_no_package_that_only_tests_need() {
+fn build_needs_no_test_packages() {
     let names = |list: &str| -> Vec<String> {
         let text = fs::read_to_string(repository().join(list)).unwrap();
         let lines = text.lines().map(|line| line.split('#').next().unwrap().trim().to_string());

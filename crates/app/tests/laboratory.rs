@@ -52,19 +52,19 @@ fn without_the_laboratory_its_package_is_named() {
         (&["plan", "check", "bundler/main"], "`forebay plan check`"),
     ] {
         let refused = run(&forebay, arguments);
-        assert_eq!(refused.status.code(), Some(2), "{refused:?}");
+        assert_eq!(refused.status.code(), Some(1), "{refused:?}");
         let said = text(&refused.stderr);
         assert!(
             said.starts_with(&format!("error: {named} needs the package forebay-experiments")),
             "{said}"
         );
-        assert!(said.contains(": install it in this version"), "{said}");
+        assert!(said.contains(": install the same version"), "{said}");
         assert!(refused.stdout.is_empty());
     }
 }
 
 #[test]
-fn it_is_found_next_to_forebay_and_in_libexec() {
+fn finds_laboratory_next_to_forebay_and_in_libexec() {
     for place in ["bin", "libexec/forebay"] {
         let folder = tempfile::tempdir().unwrap();
         let forebay = installed(folder.path());
@@ -110,5 +110,6 @@ fn help_pages_and_completion_have_both_kinds() {
             assert!(text(told).contains(name), "{name}: {}", text(told));
         }
     }
-    assert!(text(&help).contains("Experiments (package forebay-experiments):"), "{help:?}");
+    let note = "Commands for researchers need the package forebay-experiments.";
+    assert!(text(&help).contains(note), "{help:?}");
 }

@@ -49,15 +49,17 @@ fn every_page_that_is_referred_to_is_written() {
 }
 
 #[test]
-fn a_page_is_printed_of_each_command_and_of_no_other() {
+fn prints_pages_of_known_commands_only() {
     let whole = man(&[]);
     assert!(references(text(&whole.stdout)).contains(&"forebay-status".into()), "{whole:?}");
     let status = man(&["status"]);
     assert!(text(&status.stdout).replace("\\-", "-").contains("forebay-status"), "{status:?}");
     assert!(man(&["init", "sendbox"]).status.success());
-    for (arguments, named) in
-        [(&["stat"][..], "stat: allowed is one of list, plan,"), (&["observe"], "observe")]
-    {
+    for (arguments, named) in [
+        (&["stat"][..], "stat: allowed is one of list, plan,"),
+        (&["statsu"], "; nearest is status"),
+        (&["observe"], "observe"),
+    ] {
         let refused = man(arguments);
         assert_eq!(refused.status.code(), Some(2), "{refused:?}");
         assert!(text(&refused.stderr).contains(named), "{refused:?}");

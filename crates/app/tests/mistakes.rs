@@ -7,6 +7,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Output};
 
+/// Configuration of a sendbox without mistakes.
 const SENDBOX: &str = r#"[box]
 role   = "sendbox"
 lan    = "lan0"
@@ -25,6 +26,7 @@ min_rate = "2Mbit/s"
 max_rate = "900Mbit/s"
 "#;
 
+/// Configuration of a receivebox without mistakes.
 const RECEIVEBOX: &str = r#"[box]
 role   = "receivebox"
 wan    = "wan0"
@@ -46,17 +48,23 @@ fn both() -> String {
     [SENDBOX, "\n", RECEIVEBOX].map(box_of_two).concat()
 }
 
+/// Allowed values of `box.listen`.
 const ADDRESS: &str = "allowed is one host's IP address, such as \"10.1.3.1\", \"10.1.3.1:7000\" or \
                        \"[2001:db8::1]:7000\"";
 /// Also of a peer, which may have a name.
 const PEER: &str = "allowed is one host's IP address, such as \"10.1.3.1\", \"10.1.3.1:7000\" or \
                     \"[2001:db8::1]:7000\", or a name with a dot, such as \"site-b.example.org\"";
+/// Allowed names.
 const NAME: &str = r#"allowed is a text of 1 to 32 letters, digits, `.`, `_` or `-`"#;
+/// Allowed rates.
 const RATE: &str = r#"allowed is a rate such as "96Mbit/s", 100kbit/s to 100Gbit/s"#;
+/// Allowed prefixes.
 const PREFIX: &str = r#"a prefix such as "10.1.2.0/24" or "2001:db8:2::/48""#;
+/// Allowed lines of TOML.
 const TOML: &str =
     r#"allowed are lines like key = "text", key = 1, key = true and key = ["text", "text"]"#;
-const TWICE: &str = "stands here again: allowed is once in a table; delete one, or begin another \
+/// End of the error for a repeated key.
+const TWICE: &str = "is repeated: allowed is once in a table; delete one, or begin another \
                      [[group]] or [[bundle]]";
 
 /// A text of the file, the mistake in its place, and the message of `forebay check-config` behind the name of
@@ -97,7 +105,7 @@ fn stderr(output: &Output) -> &str {
 }
 
 #[test]
-fn values_without_their_unit_or_out_of_range_are_told() {
+fn reports_values_without_unit_or_out_of_range() {
     are_told(
         SENDBOX,
         &[
@@ -130,14 +138,14 @@ fn values_without_their_unit_or_out_of_range_are_told() {
 }
 
 #[test]
-fn keys_that_are_missing_or_stand_elsewhere_are_told() {
+fn reports_missing_and_misplaced_keys() {
     are_told(
         SENDBOX,
         &[
             (
                 "max_rate",
                 "[trace]\nfile = \"box.trace\"\nmax_rate",
-                "18: trace.max_rate = \"900Mbit/s\": no such key: allowed is one of file, limit; `max_rate` is of \
+                "18: trace.max_rate = \"900Mbit/s\": no such key: allowed is one of file, limit; `max_rate` belongs to \
                  [[group]] and [[bundle]]: move it there"
                     .into(),
             ),
@@ -150,14 +158,14 @@ fn keys_that_are_missing_or_stand_elsewhere_are_told() {
             (
                 "min_rate",
                 "weight   = 3\nmin_rate",
-                "15: bundle.weight = 3: allowed is nothing without [uplink], whose shares these are".into(),
+                "15: bundle.weight = 3: allowed is nothing without [uplink], which these shares divide".into(),
             ),
         ],
     );
 }
 
 #[test]
-fn addresses_devices_and_names_that_cannot_be_are_told() {
+fn reports_impossible_addresses_devices_and_names() {
     are_told(
         SENDBOX,
         &[
@@ -173,8 +181,7 @@ fn addresses_devices_and_names_that_cannot_be_are_told() {
             (
                 "\"10.1.2.2\"",
                 "\"10.1.1.2\"",
-                "10: bundle.peer = \"10.1.1.2\": allowed is the address of the other box, which is not that of \
-                 box.listen"
+                "10: bundle.peer = \"10.1.1.2\": allowed is the address of the other box, which differs from box.listen"
                     .into(),
             ),
             ("\"lan0\"", "\"wan0\"", "3: box.lan = \"wan0\": allowed is a device other than box.wan".into()),
@@ -211,19 +218,18 @@ fn addresses_that_mislead_are_refused() {
                 &of_own,
                 to(
                     own,
-                    "a prefix of the other site, which does not hold box.listen: name the networks of a wider one \
-                     by themselves",
+                    "a prefix of the other site that does not contain box.listen: list the networks of a wider prefix one by one",
                 ),
             ),
             (
                 "\"10.1.2.2\"",
                 "\"127.0.0.1\"",
-                peer("127.0.0.1", "an address of the other box, and none of this machine's alone"),
+                peer("127.0.0.1", "an address of the other box, not one of this machine alone"),
             ),
             (
                 "\"10.1.2.2\"",
                 "\"10.1.2.255\"",
-                peer("10.1.2.255", "an address of one host, and not the last one of a network of `to`"),
+                peer("10.1.2.255", "an address of one host, not the last (broadcast) address of a network in `to`"),
             ),
             (
                 "\"10.1.2.2\"",
@@ -253,7 +259,7 @@ fn brackets_need_no_port() {
 }
 
 #[test]
-fn prefixes_that_are_none_or_of_two_bundles_are_told() {
+fn reports_wrong_and_shared_prefixes() {
     let second = |change: [&str; 2]| {
         let second = &SENDBOX[SENDBOX.find("[[bundle]]").unwrap()..];
         let second =
@@ -284,7 +290,7 @@ fn prefixes_that_are_none_or_of_two_bundles_are_told() {
             (
                 end,
                 same_prefix.as_str(),
-                "22: bundle.to = \"10.1.2.0/24\": allowed is a prefix that bundle \"berlin\" has not".into(),
+                "22: bundle.to = \"10.1.2.0/24\": allowed is a prefix that bundle \"berlin\" does not have".into(),
             ),
             (
                 end,
@@ -294,18 +300,18 @@ fn prefixes_that_are_none_or_of_two_bundles_are_told() {
             (
                 end,
                 same_id.as_str(),
-                "20: bundle.id = 1: allowed is a number that bundle \"berlin\" has not".into(),
+                "20: bundle.id = 1: allowed is a number that bundle \"berlin\" does not have".into(),
             ),
         ],
     );
 }
 
 #[test]
-fn names_that_there_are_not_are_told_with_the_nearest() {
+fn reports_unknown_names_with_closest_match() {
     let folder = tempfile::tempdir().unwrap();
     make_key(folder.path());
     let version = env!("CARGO_PKG_VERSION");
-    let newer = format!("; this is forebay {version}, and only a newer one may know another\n");
+    let newer = format!("; this is forebay {version}; a newer version may have more keys\n");
     for (from, to, line, nearest) in [
         (
             "max_rate",
@@ -353,7 +359,7 @@ fn names_that_there_are_not_are_told_with_the_nearest() {
 }
 
 #[test]
-fn text_that_is_no_toml_is_told_with_what_would_be() {
+fn reports_broken_toml_with_allowed_syntax() {
     are_told(
         SENDBOX,
         &[
@@ -386,7 +392,7 @@ fn text_that_is_no_toml_is_told_with_what_would_be() {
 }
 
 #[test]
-fn what_only_a_sendbox_has_and_what_a_receivebox_needs_is_told() {
+fn reports_keys_of_the_other_role() {
     are_told(
         RECEIVEBOX,
         &[
@@ -403,8 +409,7 @@ fn what_only_a_sendbox_has_and_what_a_receivebox_needs_is_told() {
             (
                 "from     = [\"10.1.1.0/24\"]\n",
                 "",
-                "6: bundle.from is missing: allowed is at least one prefix: a receivebox tells the bundles of \
-                 several sites apart by their sources"
+                "6: bundle.from is missing: allowed is at least one prefix: a receivebox distinguishes the bundles of several sites by their sources"
                     .into(),
             ),
         ],
@@ -412,7 +417,7 @@ fn what_only_a_sendbox_has_and_what_a_receivebox_needs_is_told() {
 }
 
 #[test]
-fn mistakes_in_a_file_of_two_boxes_are_told_as_the_keys_stand_there() {
+fn reports_mistakes_in_files_of_two_boxes() {
     let end = "\"900Mbit/s\"\n";
     let sources = "from     = [\"10.1.1.0/24\"]\n";
     let end_of_second = "from     = [\"10.1.1.0/24\"]\nkey_file = \"berlin.key\"\n";
@@ -423,14 +428,14 @@ fn mistakes_in_a_file_of_two_boxes_are_told_as_the_keys_stand_there() {
             (
                 "max_rate",
                 "[box.trace]\nfile = \"box.trace\"\nmax_rate",
-                "18: box.trace.max_rate = \"900Mbit/s\": no such key: allowed is one of file, limit; `max_rate` is \
-                 of [[box.group]] and [[box.bundle]]: move it there"
+                "18: box.trace.max_rate = \"900Mbit/s\": no such key: allowed is one of file, limit; `max_rate` belongs \
+                 to [[box.group]] and [[box.bundle]]: move it there"
                     .into(),
             ),
             (
                 end,
                 "\"900Mbit/s\"\n[trace]\nfile = \"box.trace\"\n",
-                "17: trace = [trace]: no such key: allowed is one of box; `trace` is of [[box]]: move it there".into(),
+                "17: trace = [trace]: no such key: allowed is one of box; `trace` belongs to [[box]]: move it there".into(),
             ),
             (
                 end,
@@ -445,7 +450,7 @@ fn mistakes_in_a_file_of_two_boxes_are_told_as_the_keys_stand_there() {
             (
                 "min_rate",
                 "weight   = 3\nmin_rate",
-                "15: box.bundle.weight = 3: allowed is nothing without [box.uplink], whose shares these are".into(),
+                "15: box.bundle.weight = 3: allowed is nothing without [box.uplink], which these shares divide".into(),
             ),
             (
                 end,
@@ -455,14 +460,13 @@ fn mistakes_in_a_file_of_two_boxes_are_told_as_the_keys_stand_there() {
             (
                 sources,
                 "",
-                "23: box.bundle.from is missing: allowed is at least one prefix: a receivebox tells the bundles of \
-                 several sites apart by their sources"
+                "23: box.bundle.from is missing: allowed is at least one prefix: a receivebox distinguishes the bundles of several sites by their sources"
                     .into(),
             ),
             (
                 "peer  ",
                 "id    ",
-                "10:1: `id       = \"10.1.2.2` stands here again: allowed is once in a table; delete one, or begin \
+                "10:1: `id       = \"10.1.2.2` is repeated: allowed is once in a table; delete one, or begin \
                  another [[box]] or [[box.group]] or [[box.bundle]]"
                     .into(),
             ),
@@ -475,7 +479,7 @@ fn mistakes_in_a_file_of_two_boxes_are_told_as_the_keys_stand_there() {
     );
     let folder = tempfile::tempdir().unwrap();
     let told = |file: &str| stderr(&check(folder.path(), file)).to_string();
-    let absent = "box.bundle.key_file: berlin.key: No such file";
+    let absent = "box.bundle.key_file: berlin.key: no such file";
     assert!(told(&both()).starts_with(&format!("error: box.toml:12: {absent}")));
     make_key(folder.path());
     let file = both();
@@ -485,7 +489,7 @@ fn mistakes_in_a_file_of_two_boxes_are_told_as_the_keys_stand_there() {
 }
 
 #[test]
-fn key_files_that_cannot_be_taken_are_told_by_the_line_that_names_them() {
+fn reports_bad_key_files_with_line() {
     let folder = tempfile::tempdir().unwrap();
     let told = || {
         let output = check(folder.path(), SENDBOX);
@@ -494,7 +498,7 @@ fn key_files_that_cannot_be_taken_are_told_by_the_line_that_names_them() {
             stderr(&output).strip_prefix("error: box.toml:12: bundle.key_file: berlin.key: ");
         told.unwrap_or_else(|| panic!("{output:?}")).trim_end().to_string()
     };
-    assert_eq!(told(), "No such file: `forebay keygen` makes one, for both boxes of the bundle");
+    assert_eq!(told(), "no such file: `forebay keygen` makes one, for both boxes of the bundle");
     let key = folder.path().join("berlin.key");
     fs::write(&key, "kL0nsv3gB2nWz2zN3r0nW0cZ5V2bq1w0b1d1a2s3d4E=\n").unwrap();
     fs::set_permissions(&key, fs::Permissions::from_mode(0o644)).unwrap();

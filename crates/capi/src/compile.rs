@@ -12,6 +12,6 @@ pub fn compile(file: &str) {
     println!("cargo:rerun-if-changed={file}");
     println!("cargo:rerun-if-changed=forebay_cc.h");
     let name = Path::new(file).file_stem().and_then(|name| name.to_str());
-    let name = name.unwrap_or_else(|| panic!("{file}: allowed is the path of a file of C"));
+    let name = name.unwrap_or_else(|| panic!("{file}: allowed is the path of a C file"));
     cc::Build::new().file(file).include(".").warnings(true).extra_warnings(true).compile(name);
 }

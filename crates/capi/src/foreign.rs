@@ -26,7 +26,7 @@ pub unsafe fn build(
     callbacks: &'static Callbacks,
 ) -> Result<Box<dyn CongestionControl>, SpecError> {
     if callbacks.abi != ABI {
-        let allowed = format!("{ABI}: copy forebay_cc.h anew and compare what it asks for");
+        let allowed = format!("{ABI}: copy the current forebay_cc.h and adapt the callbacks");
         return Err(SpecError::new("abi", &callbacks.abi.to_string(), &allowed));
     }
     Ok(Box::new(Foreign {
@@ -42,7 +42,7 @@ pub unsafe fn build(
 }
 
 fn required<T>(name: &str, callback: Option<T>) -> Result<T, SpecError> {
-    callback.ok_or_else(|| SpecError::new(name, "NULL", "a function: this one is always called"))
+    callback.ok_or_else(|| SpecError::new(name, "NULL", "a function: this callback is required"))
 }
 
 /// A connection, and the functions that decide for it.

@@ -105,6 +105,7 @@ struct Seen {
 }
 
 thread_local! {
+    /// Calls that the callbacks of this thread have received.
     static SEEN: RefCell<Seen> = RefCell::new(Seen::default());
 }
 
@@ -154,6 +155,7 @@ unsafe extern "C" fn phase(_cc: *const c_void) -> *const c_char {
     c"fixed".as_ptr()
 }
 
+/// An algorithm with all callbacks and a fixed window.
 const FIXED: Callbacks = Callbacks {
     abi: ABI,
     create: Some(create),
@@ -166,6 +168,7 @@ const FIXED: Callbacks = Callbacks {
     phase: Some(phase),
 };
 
+/// [`FIXED`] at a static address, as [`build`] requires.
 static CALLBACKS: Callbacks = FIXED;
 
 fn built(callbacks: &'static Callbacks) -> Result<Box<dyn CongestionControl>, SpecError> {
@@ -174,7 +177,7 @@ fn built(callbacks: &'static Callbacks) -> Result<Box<dyn CongestionControl>, Sp
 }
 
 #[test]
-fn the_callbacks_are_told_all_that_an_algorithm_is_told() {
+fn callbacks_receive_all_input_of_an_algorithm() {
     let mut cc = built(&CALLBACKS).unwrap();
     assert_eq!(cc.send_limits().cwnd, None, "not started");
     cc.set_seed(9);
@@ -223,23 +226,27 @@ fn a_state_is_destroyed_once() {
 }
 
 #[test]
-fn callbacks_that_may_be_missing_may_and_others_may_not() {
+fn only_optional_callbacks_may_be_missing() {
+    /// Without all callbacks that may be NULL.
     static LEAST: Callbacks =
         Callbacks { next_timer_ns: None, on_timer: None, phase: None, ..FIXED };
+    /// Without a callback that is required.
     static WITHOUT_LIMITS: Callbacks = Callbacks { limits: None, ..FIXED };
+    /// From another version of the header.
     static OLD: Callbacks = Callbacks { abi: ABI + 1, ..FIXED };
     let mut cc = built(&LEAST).unwrap();
     cc.init(Timestamp::ZERO, ByteCount::new(1000), ByteCount::new(1000));
     cc.on_timer(Timestamp::ZERO);
     assert_eq!((cc.next_timer(), cc.state().phase), (None, "running"));
     let error = built(&WITHOUT_LIMITS).err().unwrap().to_string();
-    assert_eq!(error, "limits = NULL: allowed is a function: this one is always called");
+    assert_eq!(error, "limits = NULL: allowed is a function: this callback is required");
     let error = built(&OLD).err().unwrap().to_string();
     assert!(error.starts_with("abi = 2: allowed is 1: "), "{error}");
 }
 
 #[test]
 fn an_algorithm_in_c_conforms_like_any_other() {
+    /// Description of the algorithm for the conformance tests.
     const ALGORITHM: Algorithm = Algorithm {
         name: "fixed",
         summary: "the initial window",

@@ -85,8 +85,8 @@ impl Clock {
 /// Text that is no [`Clock`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "`{0}` is no clock: allowed are changes in order of time, such as \"0s +1000ppm, 20s -30s, 40s +10%\" \
-     (fast or slow by up to 50%, or put on or back)"
+    "`{0}` is no clock: allowed are changes in order of time, such as \"0s +1000ppm, 20s -30s, 40s \
+     +10%\" (fast or slow by up to 50%, or a step)"
 )]
 pub struct ParseClockError(String);
 
@@ -128,7 +128,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_clock_goes_fast_or_slow_and_is_put_on_or_back() {
+    fn clock_runs_fast_or_slow_and_steps() {
         let clock: Clock = "0s +1000ppm, 10s -2s, 20s -10%".parse().unwrap();
         let read_ms = |ms: u64| {
             let now = Timestamp::from_nanos(ms * 1_000_000);

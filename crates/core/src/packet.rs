@@ -16,7 +16,9 @@ const VLAN_TAG: usize = 4;
 /// VLAN tags that are read past: a customer's and a provider's (IEEE 802.1ad, QinQ).
 const MAX_VLAN_TAGS: usize = 2;
 
+/// EtherType of IPv4 (IANA).
 const ETHERTYPE_IPV4: u16 = 0x0800;
+/// EtherType of IPv6 (IANA).
 const ETHERTYPE_IPV6: u16 = 0x86dd;
 /// IEEE 802.1Q, 802.1ad and the pre-standard service tag that is still met.
 const ETHERTYPES_VLAN: [u16; 3] = [0x8100, 0x88a8, 0x9100];
@@ -115,7 +117,7 @@ pub enum Unparsed {
     #[error("the frame ends before its IP packet does")]
     Truncated,
     /// Version or lengths of the IP header contradict each other.
-    #[error("the IP header contradicts itself")]
+    #[error("the IP header is inconsistent")]
     Malformed,
 }
 

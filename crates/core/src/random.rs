@@ -81,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn streams_repeat_and_differ_by_name_seed_and_part() {
+    fn streams_repeat_and_differ_by_name_seed_part() {
         let streams = Streams::new(1);
         let first = |mut stream: Stream| stream.bits();
         assert_eq!(first(streams.stream("loss")), first(Streams::new(1).stream("loss")));

@@ -5,6 +5,7 @@
 //! processes of a run share, until [`RunRecord::since_start`]; times of the simulator count from the start.
 
 mod bundles;
+mod cost;
 mod packets;
 mod path;
 
@@ -14,6 +15,7 @@ use alloc::vec::Vec;
 pub use bundles::{
     BundleCounters, BundleRecord, DecisionRecord, EpochRecord, QueueSample, WaitRecord,
 };
+pub use cost::{CostRecord, ProgramRecord, TrialAgentRecord, TrialRecord};
 pub use packets::{Fate, PacketRecord, UnknownFate};
 pub use path::{PathRecord, PathRow, path_csv, path_rows, path_times};
 
@@ -40,6 +42,8 @@ pub struct RunRecord {
     pub attack: Option<AttackRecord>,
     /// The agent, if flows had one.
     pub agent: Option<AgentRecord>,
+    /// A trial of costs, if the run was one.
+    pub cost: Option<CostRecord>,
     /// The machine and the programs; empty for a simulator, which has none.
     pub host: HostRecord,
 }

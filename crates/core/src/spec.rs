@@ -9,7 +9,7 @@ use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use core::str::FromStr;
 
-pub use self::names::{nearest, one_of};
+pub use self::names::{NEAREST_MAX, nearest, nearest_few, nearest_words, one_of};
 pub use self::param::{DescribedParam, Param, Parameter, Quantity};
 
 /// One parameter value as written.

@@ -2,6 +2,7 @@
 //! Quotes of files in errors, and messages of panics.
 
 use alloc::borrow::Cow;
+use alloc::format;
 use alloc::string::{String, ToString};
 use core::any::Any;
 
@@ -83,6 +84,15 @@ pub fn quoted(text: &str) -> String {
     text.chars().take(QUOTED_CHARS).collect()
 }
 
+/// `text` as a shell reads it, as one word: in quotes where it needs these.
+pub fn shell_word(text: &str) -> String {
+    let is_plain = |letter: char| letter.is_ascii_alphanumeric() || "/._-+:,@%=".contains(letter);
+    match !text.is_empty() && text.chars().all(is_plain) {
+        true => text.into(),
+        false => format!("'{}'", text.replace('\'', r"'\''")),
+    }
+}
+
 /// `text` without the parts that look like keys.
 pub fn without_keys(text: &str) -> Cow<'_, str> {
     let mut keys = keys(text).peekable();
@@ -153,7 +163,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_panic_says_its_text_if_it_has_one() {
+    fn shell_word_is_quoted_where_needed() {
+        for (text, word) in [
+            ("/home/me/my_cc", "/home/me/my_cc"),
+            ("cubic(hystart=off)", "'cubic(hystart=off)'"),
+            ("/home/me/my cc", "'/home/me/my cc'"),
+            ("it's", r"'it'\''s'"),
+            ("", "''"),
+        ] {
+            assert_eq!(shell_word(text), word);
+        }
+    }
+
+    #[test]
+    fn panic_text_is_returned_if_present() {
         assert_eq!(of_panic(&"plain"), Some("plain"));
         assert_eq!(of_panic(&"of 3".to_string()), Some("of 3"));
         assert_eq!(of_panic(&7_u8), None);

@@ -12,6 +12,7 @@ use core::ops::{Add, AddAssign, Mul, Sub, SubAssign};
 use core::str::FromStr;
 pub use core::time::Duration;
 
+/// Nanoseconds in a second.
 const NANOS_PER_SEC: u128 = 1_000_000_000;
 
 /// A point in time: nanoseconds since an origin that the host chooses (boot, start of a run).
@@ -610,7 +611,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_packet_takes_126_us_at_96_mbit() {
+    fn full_packet_takes_126_us_at_96_mbit() {
         let time = ByteCount::new(1514).time_at(Rate::from_mbit_per_sec(96)).unwrap();
         assert_eq!(time, Duration::from_nanos(126_167));
         assert_eq!(

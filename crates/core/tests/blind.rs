@@ -10,16 +10,25 @@ use forebay_core::spec::Spec;
 use forebay_core::testing::Control;
 use forebay_core::units::{ByteCount, Duration, Rate, Timestamp};
 
+/// Algorithms under test.
 const LAWS: [&str; 3] = ["copa", "setpoint", "basic_delay"];
+/// Length of a full frame (bytes).
 const PACKET_BYTES: u64 = 1514;
+/// [`PACKET_BYTES`] in bits.
 const PACKET_BITS: f64 = PACKET_BYTES as f64 * 8.0;
+/// Rate of the bottleneck (Mbit/s).
 const CAPACITY_MBIT: f64 = 20.0;
+/// Buffer of the bottleneck in packets: 126 ms at its rate.
 const BUFFER_PACKETS: usize = 208;
+/// One-way delay of the path.
 const ONE_WAY: Duration = Duration::from_millis(20);
+/// Time step of the model.
 const STEP: Duration = Duration::from_micros(100);
+/// Steps between two ticks of the sendbox: 5 ms.
 const TICK_STEPS: u64 = 50;
 /// The measurement begins here.
 const WARMUP_S: f64 = 5.0;
+/// `min_rate` of the bundle.
 const MIN_RATE: Rate = Rate::from_bits_per_sec(1_200_000);
 
 /// Mbit/s that hosts offer at a time in seconds.
@@ -211,7 +220,7 @@ fn greedy(_elapsed_s: f64) -> f64 {
 }
 
 #[test]
-fn a_constant_blind_share_costs_neither_goodput_nor_shaping() {
+fn constant_blind_share_costs_neither_goodput_nor_shaping() {
     let cases: Vec<_> = [0.0, 1.5, 3.0, 6.0, 12.0, 40.0]
         .into_iter()
         .map(|mbit| {
@@ -224,7 +233,7 @@ fn a_constant_blind_share_costs_neither_goodput_nor_shaping() {
 }
 
 #[test]
-fn pulses_of_blind_traffic_do_not_ratchet_the_rate_down() {
+fn pulses_of_blind_traffic_do_not_ratchet_down() {
     let mut cases = Vec::new();
     for mbit in [6.0, 8.0, 16.0] {
         for period in [0.3, 0.6, 2.0, 5.0] {
@@ -246,7 +255,7 @@ fn pulses_of_blind_traffic_do_not_ratchet_the_rate_down() {
 }
 
 #[test]
-fn a_blind_share_that_changes_slowly_costs_no_goodput() {
+fn slowly_changing_blind_share_costs_no_goodput() {
     let cases: Vec<_> = [6.0, 10.0, 20.0, 40.0]
         .into_iter()
         .map(|period| {
@@ -265,7 +274,7 @@ fn a_blind_share_that_changes_slowly_costs_no_goodput() {
 }
 
 #[test]
-fn a_quiet_time_before_does_not_hide_that_a_part_is_blind() {
+fn earlier_quiet_time_does_not_hide_blind_share() {
     let mut cases = Vec::new();
     for (mbit, share) in [(0.5, 0.5), (1.0, 0.2), (2.0, 0.5)] {
         for quiet in [30.0, 100.0] {
@@ -280,7 +289,7 @@ fn a_quiet_time_before_does_not_hide_that_a_part_is_blind() {
 }
 
 #[test]
-fn what_was_congestion_once_or_five_times_may_be_blindness_later() {
+fn earlier_congestion_does_not_hide_later_blindness() {
     let pulses = [8.0, 17.0, 32.0, 58.0, 105.0];
     let cases: Vec<_> = [0.46, 0.5, 0.54]
         .into_iter()
@@ -297,7 +306,7 @@ fn what_was_congestion_once_or_five_times_may_be_blindness_later() {
 }
 
 #[test]
-fn a_blind_class_below_the_others_is_no_congestion() {
+fn blind_class_of_lower_priority_is_no_congestion() {
     let mut cases = Vec::new();
     for (mbit, blind_mbit) in [(2.0, 6.0), (8.0, 3.0), (8.0, 16.0), (14.0, 14.0)] {
         let seen = move |at| if at < 10.0 { greedy(at) } else { mbit };

@@ -16,7 +16,9 @@ use forebay_core::units::{ByteCount, Duration, Timestamp};
 struct Counting;
 
 thread_local! {
+    /// Number of allocations of the thread.
     static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
+    /// Bytes that the thread has allocated.
     static BYTES: Cell<usize> = const { Cell::new(0) };
 }
 
@@ -35,6 +37,7 @@ unsafe impl GlobalAlloc for Counting {
     }
 }
 
+/// The allocator of this test program.
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
@@ -94,7 +97,7 @@ fn an_evaluation_allocates_nothing() {
 }
 
 #[test]
-fn a_policy_has_no_memory_for_its_graph_until_it_decides() {
+fn policy_allocates_its_graph_only_on_first_decision() {
     const HIDDEN: usize = 30_000;
     let (mut builder, input) = Builder::new(&[1, observation::WIDTH]).unwrap();
     let mut value = input;

@@ -154,6 +154,6 @@ static __always_inline void cubic_pause(struct cubic *cubic, __u64 idle_us, __u6
 		cubic->began_us = now_us;
 }
 
-_Static_assert(sizeof(struct cubic) == 56, "it stands beside the rest of a connection");
+_Static_assert(sizeof(struct cubic) == 56, "must fit next to the other state of a connection");
 
 #endif

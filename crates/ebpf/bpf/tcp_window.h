@@ -198,6 +198,6 @@ static __always_inline void curve_follow(struct curve *curve, __u32 segments, __
 		curve_set(curve, bytes);
 }
 
-_Static_assert(sizeof(struct curve) == 48, "it stands beside the rest of a connection");
+_Static_assert(sizeof(struct curve) == 48, "must fit next to the other state of a connection");
 
 #endif

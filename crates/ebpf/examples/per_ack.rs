@@ -27,17 +27,23 @@ use forebay_ebpf::tcp::{
     program_times,
 };
 
+/// Name under which the datapath registers.
 const NAME: &str = "fb_per_ack";
+/// Payload bytes of a segment.
 const SEGMENT: usize = 1448;
-/// A write, and the writes that fall due at a time.
+/// Bytes of a write.
 const PIECE: usize = 2 * SEGMENT;
+/// Writes that are due at the same time.
 const PIECES: u32 = 22;
-/// From one such time to the next: 1.38 Gbit/s.
+/// Time between two groups of writes: 1.38 Gbit/s. A shorter time loads the processor more.
 const PERIOD: Duration = Duration::from_micros(369);
+/// Time that a connection sends before the measurement.
 const WARM_UP: Duration = Duration::from_millis(150);
-/// The agent looks at the reports so often.
+/// Interval at which the agent reads reports.
 const NAP: Duration = Duration::from_millis(1);
+/// Receive window, so that the receiver never limits the sender.
 const WINDOW_BYTES: i32 = 4 << 20;
+/// Receive buffer; larger than the window, since the kernel counts the memory of packets.
 const BUFFER_BYTES: i32 = 32 << 20;
 
 type Outcome<T> = Result<T, Box<dyn Error>>;
@@ -51,6 +57,7 @@ enum Control {
     Agent(Cadence),
 }
 
+/// Label in the table, and what controls the connection.
 const CONTROLS: [(&str, Control); 6] = [
     ("empty", Control::Empty),
     ("native cubic", Control::Native),
@@ -142,7 +149,7 @@ fn call_ns(control: Control, time: Duration) -> Outcome<f64> {
 fn decide(datapath: &mut Datapath, cadence: Cadence) {
     let mut newest = None;
     let mut take = |record: Record| newest = Some(*record.head());
-    datapath.drain(&mut take).expect("the maps are there");
+    datapath.drain(&mut take).expect("the datapath is loaded");
     let interim = Interim {
         growth: ByteCount::new(SEGMENT as u64),
         slow_start: SlowStart::HyStart,

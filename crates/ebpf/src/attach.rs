@@ -8,8 +8,9 @@ use libbpf_rs::libbpf_sys;
 
 use crate::{Error, program};
 
-/// Flags of `BPF_LINK_CREATE` for XDP (include/uapi/linux/if_link.h).
+/// Flag of `BPF_LINK_CREATE`: generic XDP, on packets of the kernel (include/uapi/linux/if_link.h).
 const XDP_FLAGS_SKB_MODE: u32 = 1 << 1;
+/// Flag of `BPF_LINK_CREATE`: native XDP, in the driver (include/uapi/linux/if_link.h).
 const XDP_FLAGS_DRV_MODE: u32 = 1 << 2;
 /// Programs that a place at tc has room for (BPF_MPROG_MAX, include/linux/bpf_mprog.h).
 const TCX_MAX: usize = 64;

@@ -274,6 +274,7 @@ mod tests {
     use crate::program::tests::{loaded, run};
     use crate::sampler::tests::{between, message_end};
 
+    /// Verdict that hands a frame to the kernel (enum xdp_action, include/uapi/linux/bpf.h).
     const XDP_PASS: u32 = 2;
     /// Longer than a loaded machine lets a test wait between a beat and its packet.
     const STALE_AFTER: Duration = Duration::from_secs(2);
@@ -320,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn frames_of_vlans_that_a_bridge_does_not_keep_pass() {
+    fn frames_of_vlans_unknown_to_the_bridge_pass() {
         let Some(capture) = capture(CaptureOptions::Bundles { stale_after: STALE_AFTER }) else {
             return;
         };
@@ -418,7 +419,7 @@ mod tests {
     }
 
     #[test]
-    fn of_what_goes_to_a_box_only_messages_pass() {
+    fn traffic_to_a_box_is_captured_except_messages() {
         let Some(mut capture) = capture(CaptureOptions::Bundles { stale_after: STALE_AFTER })
         else {
             return;
@@ -440,7 +441,7 @@ mod tests {
     }
 
     #[test]
-    fn more_own_addresses_than_there_is_room_for_are_told_and_room_is_used_again() {
+    fn excess_own_addresses_fail_and_space_is_reused() {
         let Some(mut capture) = capture(CaptureOptions::Bundles { stale_after: STALE_AFTER })
         else {
             return;
@@ -467,7 +468,7 @@ mod tests {
     }
 
     #[test]
-    fn frames_to_the_box_itself_pass_and_the_addresses_may_change() {
+    fn frames_to_own_addresses_pass_after_address_changes() {
         let Some(mut capture) = capture(CaptureOptions::Bundles { stale_after: STALE_AFTER })
         else {
             return;
@@ -493,7 +494,7 @@ mod tests {
     }
 
     #[test]
-    fn frames_longer_than_the_longest_pass_and_it_may_change() {
+    fn oversized_frames_pass_and_the_limit_can_change() {
         let Some(capture) = capture(CaptureOptions::Bundles { stale_after: STALE_AFTER }) else {
             return;
         };
@@ -514,7 +515,7 @@ mod tests {
     }
 
     #[test]
-    fn a_frame_in_several_pieces_is_as_long_as_all_of_them() {
+    fn frame_length_counts_all_fragments_of_the_buffer() {
         if skip_without(Need::FramesInPieces) {
             return;
         }
@@ -558,7 +559,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_its_kind_every_frame_is_taken_when_all_are_wanted() {
+    fn capture_all_takes_frames_of_every_kind() {
         let Some(capture) = capture(CaptureOptions::All) else { return };
         for frame in [v4([10, 2, 0, 1]), vec![0; 14], vec![0xff; 1514]] {
             pass(&capture, &frame);

@@ -16,7 +16,7 @@ pub enum Error {
     Privilege,
     /// The kernel does not know something that the program uses.
     #[error(
-        "this kernel cannot run the BPF program {program} (Linux {} or later can): {reason}",
+        "this kernel cannot run the BPF program {program} (needs Linux {} or later): {reason}",
         oldest(program)
     )]
     Kernel {
@@ -33,8 +33,8 @@ pub enum Error {
     },
     /// Another owner's XDP program is attached, which is never replaced.
     #[error(
-        "{device} already runs the XDP program with id {program_id}, which is not ours: stop its \
-         owner or detach it with `ip link set dev {device} xdp off`"
+        "{device} already runs the XDP program with id {program_id}, which is not from forebay: \
+         stop its owner or detach it with `ip link set dev {device} xdp off`"
     )]
     Foreign {
         /// Device name.
@@ -64,7 +64,7 @@ pub enum Error {
     },
     /// A congestion control of this name is registered.
     #[error(
-        "a congestion control named {name} is registered already: stop who holds it or choose \
+        "a congestion control named {name} is already registered: stop its owner or choose \
          another name"
     )]
     NameTaken {
@@ -73,7 +73,8 @@ pub enum Error {
     },
     /// The kernel refuses to register a congestion control.
     #[error(
-        "the kernel refuses to register the congestion control {name} (Linux 6.4 or later does): {reason}"
+        "the kernel refuses to register the congestion control {name} (needs Linux 6.4 or later): \
+         {reason}"
     )]
     Register {
         /// The name.
@@ -96,22 +97,22 @@ pub enum Error {
         path: PathBuf,
     },
     /// Other users could put something between the pins.
-    #[error("{path} is not ours alone: what other users pin there would be taken for ours")]
+    #[error("{path}: another user owns or can change this folder: its pins cannot be trusted")]
     PinsExposed {
         /// Directory of the pins.
         path: PathBuf,
     },
     /// Pins that this program cannot read.
     #[error(
-        "the pins in {path} are another version's or not whole: `rm -r {path}` gives them up, and \
-         connections that are open go on under the kernel's law"
+        "the pins in {path} are incomplete or from another version: `rm -r {path}` discards them, \
+         and open connections continue with the kernel's algorithm"
     )]
     PinnedLayout {
         /// Directory of the pins.
         path: PathBuf,
     },
     /// No directory was given to pin anything in.
-    #[error("a datapath without a directory for pins cannot be pinned")]
+    #[error("cannot pin a datapath without a directory for pins")]
     NoPins,
     /// A map operation failed.
     #[error("BPF map {map}: {source}")]
@@ -151,7 +152,7 @@ pub enum Error {
         destination: IpNet,
     },
     /// Too many destination prefixes lie inside each other.
-    #[error("more than {max} destination prefixes of bundles lie inside each other")]
+    #[error("more than {max} destination prefixes of bundles contain each other")]
     Nesting {
         /// How many there may be.
         max: usize,

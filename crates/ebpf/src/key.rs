@@ -20,6 +20,7 @@ impl MessageEnd {
     }
 }
 
+/// Bits of the address family at the start of a key.
 const FAMILY_BITS: u32 = 32;
 /// Bits of a destination's number.
 const NUMBER_BITS: u32 = 32;
@@ -65,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_whole_internet_of_one_family_is_a_prefix_as_long_as_the_family() {
+    fn prefix_zero_matches_all_of_its_family() {
         let v4 = prefix_key("0.0.0.0/0".parse().unwrap()).unwrap();
         let v6 = prefix_key("::/0".parse().unwrap()).unwrap();
         assert_eq!((v4.length, v6.length), (32, 32));
@@ -73,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn host_bits_below_the_prefix_do_not_reach_the_key() {
+    fn host_bits_are_cleared_in_the_key() {
         let host = prefix_key("10.1.2.3/8".parse().unwrap()).unwrap();
         assert_eq!(host, prefix_key("10.0.0.0/8".parse().unwrap()).unwrap());
     }

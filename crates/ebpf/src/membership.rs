@@ -59,7 +59,7 @@ pub struct Membership {
 
 impl Default for Membership {
     fn default() -> Self {
-        let destinations = PrefixTable::new(&[]).expect("nothing is refused of no prefix");
+        let destinations = PrefixTable::new(&[]).expect("an empty table is valid");
         Self { bundles: BTreeMap::new(), destinations, sources: Vec::new() }
     }
 }
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn the_same_destination_conflicts_only_if_the_sources_overlap() {
+    fn same_destination_conflicts_only_if_sources_overlap() {
         let bundle = sites("10.0.0.0/8", "192.0.2.0/24");
         let other =
             |source, destination| conflict_of(&[bundle.clone(), sites(source, destination)]);
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn one_conflict_among_many_bundles_is_found_wherever_it_is() {
+    fn conflict_among_many_bundles_is_always_found() {
         let mut bundles: Vec<Sites> = (0..1000)
             .map(|site| sites(&format!("10.{}.{}.0/24", site / 250, site % 250), "192.0.2.0/24"))
             .collect();
@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn membership_takes_the_longest_destination_of_a_fitting_source() {
+    fn longest_destination_with_matching_source_wins() {
         let mut membership = Membership::default();
         let set = [
             (BundleId(1), watched("10.0.0.0/8", "192.0.2.0/24")),

@@ -57,6 +57,7 @@ impl KeySet {
 
 /// Keeps what libbpf prints, the verifier's log included, off the terminal.
 pub(crate) fn quiet_libbpf() {
+    /// libbpf has one print function per process; only the first call sets it.
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
         fn keep(_: PrintLevel, text: String) {
@@ -94,7 +95,7 @@ pub(crate) fn may_load() -> bool {
 }
 
 fn is_privileged(status: &str, users: &str) -> bool {
-    // include/uapi/linux/capability.h
+    /// Bits of CAP_NET_ADMIN, CAP_PERFMON and CAP_BPF (include/uapi/linux/capability.h).
     const NEEDED: u64 = 1 << 12 | 1 << 38 | 1 << 39;
     let held = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
     let held = held.and_then(|held| u64::from_str_radix(held.trim(), 16).ok()).unwrap_or(0);
@@ -180,7 +181,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn capabilities_of_the_first_user_namespace_are_what_loading_needs() {
+    fn loading_needs_capabilities_of_initial_user_namespace() {
         let root = "Name:\tx\nCapPrm:\t0\nCapEff:\t000001ffffffffff\nSeccomp:\t0\n";
         let whole = "         0          0 4294967295\n";
         assert!(is_privileged(root, whole));
@@ -194,9 +195,13 @@ pub(crate) mod tests {
 
     /// `struct __sk_buff` by its words (include/uapi/linux/bpf.h).
     pub(crate) type Buffer = [u32; 48];
+    /// Word of `priority`.
     pub(crate) const PRIORITY: usize = 8;
+    /// Word of `ingress_ifindex`.
     pub(crate) const INGRESS_IFINDEX: usize = 9;
+    /// Word of `gso_segs`.
     pub(crate) const GSO_SEGS: usize = 41;
+    /// Word of `gso_size`.
     pub(crate) const GSO_SIZE: usize = 44;
 
     /// Runs an XDP program `repeat` times on a frame, without a device (BPF_PROG_TEST_RUN).

@@ -3,8 +3,8 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use clap::Parser;
 use clap::error::ErrorKind;
+use clap::{CommandFactory, Parser};
 use forebay::Cli;
 
 use crate::commands::Command;
@@ -91,8 +91,38 @@ fn problem(call: &[&str]) -> Option<String> {
     is_unknown.then(|| error.to_string())
 }
 
+/// The visible commands below `command`, each with the words that call it.
+fn visible(command: &clap::Command, words: &str, found: &mut Vec<(String, clap::Command)>) {
+    for below in command.get_subcommands().filter(|it| !it.is_hide_set()) {
+        let words = format!("{words} {}", below.get_name());
+        visible(below, &words, found);
+        found.push((words, below.clone()));
+    }
+}
+
 #[test]
-fn commands_of_the_documentation_are_those_of_the_program() {
+fn every_command_has_examples_that_parse() {
+    let mut commands = Vec::new();
+    visible(&Cli::<Command>::command(), "forebay", &mut commands);
+    assert!(commands.len() > 45, "{} commands: where are the others?", commands.len());
+    let mut wrong = Vec::new();
+    for (words, command) in commands {
+        let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+        let examples = help.split_once("Examples:\n").map(|(_, examples)| examples);
+        // The models of `forebay trace` share their examples.
+        let name = words.split(' ').nth(1).unwrap();
+        let all: Vec<Vec<&str>> = examples.unwrap_or_default().lines().flat_map(calls).collect();
+        if !all.iter().any(|call| call.get(1) == Some(&name)) {
+            wrong.push(format!("`{words}` has no example of its own: {help}"));
+        }
+        let problems = all.iter().filter_map(|call| problem(call));
+        wrong.extend(problems.map(|problem| format!("`{words}`: {problem}")));
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn documentation_names_only_existing_commands() {
     let (mut count, mut wrong) = (0, Vec::new());
     for page in pages() {
         let text = fs::read_to_string(&page).unwrap();
@@ -110,7 +140,7 @@ fn commands_of_the_documentation_are_those_of_the_program() {
 }
 
 #[test]
-fn a_call_of_what_there_is_not_is_found_wherever_it_stands() {
+fn finds_unknown_commands_in_blocks_and_prose() {
     let page = "Ask `forebay\nstatos` or\n\n```sh\nsudo forebay status --jsn   # all\n```\n\
                 ```toml\nforebay = \"nonesuch\"\n```\n";
     let code = code(page);

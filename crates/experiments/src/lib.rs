@@ -15,7 +15,7 @@ use std::process::ExitCode;
 
 use clap::CommandFactory;
 pub use forebay::Own;
-use forebay::{Cli, Program, ended, laboratory, run};
+use forebay::{Cli, Program, ended, laboratory, overview, run};
 
 use crate::commands::Command;
 
@@ -23,7 +23,7 @@ use crate::commands::Command;
 const EXPERIMENTS: Program = Program {
     package: laboratory::PACKAGE,
     folder: "crates/experiments",
-    cli: || Cli::<Command>::command(),
+    cli: || overview::of_laboratory(Cli::<Command>::command()),
 };
 
 /// Runs the command with the arguments of this process. Call it once in a process. `own` are the user's own algorithms
@@ -31,7 +31,7 @@ const EXPERIMENTS: Program = Program {
 pub fn main(own: &[Own]) -> ExitCode {
     match laboratory::check_caller() {
         Ok(()) => run::<Command>(own, &EXPERIMENTS),
-        Err(error) => ended(Err(error.into())),
+        Err(error) => ended(Err(error)),
     }
 }
 

@@ -67,7 +67,7 @@ const ELSEWHERE: [(&str, &str); 5] = [
     ("bench.files", "a class in Python, which Python reads"),
     ("run.files", "a class in Python, which Python reads"),
     ("sendbox.python", "a program"),
-    ("role.spec", "what the testbed has written for its own programs"),
+    ("role.spec", "a file of the testbed for its own programs"),
 ];
 
 /// Files that are copied into an archive unchanged.
@@ -121,9 +121,12 @@ fn every_file_that_is_read_is_fuzzed() {
     };
     let paths = found.iter().filter_map(|(name, is_path)| is_path.then_some(name));
     let unknown: Vec<&String> = paths.filter(|it| !is_known(it)).collect();
-    assert!(unknown.is_empty(), "neither in fuzz/readers.toml nor excepted here: {unknown:?}");
+    assert!(
+        unknown.is_empty(),
+        "neither in fuzz/readers.toml nor in the exceptions here: {unknown:?}"
+    );
     let excepted = NOT_READ.iter().chain(&COPIED).chain(ELSEWHERE.iter().map(|(name, _)| name));
     let all = listed.iter().map(String::as_str).chain(excepted.copied());
     let gone: Vec<&str> = all.filter(|it| !found.iter().any(|(known, _)| known == it)).collect();
-    assert!(gone.is_empty(), "there are no such arguments and keys any more: {gone:?}");
+    assert!(gone.is_empty(), "these arguments and keys no longer exist: {gone:?}");
 }

@@ -16,7 +16,7 @@ fn text(bytes: &[u8]) -> &str {
 }
 
 #[test]
-fn simulated_sequences_are_never_worse_than_their_twins_and_done_ones_are_not_run_again() {
+fn simulated_sequences_match_twins_and_run_once() {
     let folder = tempfile::tempdir().unwrap();
     let output = chaos(folder.path(), &["--seeds", "1..12", "--json"]);
     let document: Value = serde_json::from_slice(&output.stdout).unwrap();
@@ -53,7 +53,7 @@ fn a_seed_gives_the_same_figures_again() {
 }
 
 #[test]
-fn what_cannot_be_run_is_refused_with_the_reason() {
+fn refuses_impossible_runs_with_reason() {
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join("file"), "").unwrap();
     for (arguments, expected) in [

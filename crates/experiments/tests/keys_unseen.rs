@@ -62,6 +62,8 @@ fn no_command_prints_a_key() {
         hides(folder, &["search", "copa", "--space", file], 2, named);
         if cfg!(feature = "host") {
             hides(folder, &["plan", file], 2, named);
+            hides(folder, &["apply", "--dry-run", file], 2, named);
+            hides(folder, &["check-config", "--json", file], 2, named);
             hides(folder, &["check-config", file], 2, named);
             hides(folder, &["sendbox", "--config", file], 2, named);
             hides(folder, &["receivebox", "--config", file], 2, named);
@@ -87,5 +89,6 @@ fn no_command_prints_a_key_in_a_value() {
     ] {
         fs::write(folder.join("box.toml"), SENDBOX.replacen(from, &to, 1)).unwrap();
         hides(folder, &["check-config", "box.toml"], 2, "box.toml:");
+        hides(folder, &["check-config", "--json", "box.toml"], 2, "box.toml:");
     }
 }

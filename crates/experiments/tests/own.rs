@@ -27,7 +27,7 @@ fn refusal_of(folder: &Path, arguments: &[&str]) -> String {
 }
 
 #[test]
-fn what_is_no_crate_of_an_algorithm_is_refused_wherever_it_is_named() {
+fn refuses_folders_without_algorithm_everywhere() {
     let folder = tempfile::tempdir().unwrap();
     for arguments in [
         &["bench", "./nonesuch", "cubic"][..],
@@ -99,8 +99,8 @@ fn benched(folder: &Path) -> (Value, [usize; 3]) {
 }
 
 #[test]
-#[ignore = "builds forebay anew, for minutes: make test-own"]
-fn algorithms_in_rust_and_in_c_are_tested_benchmarked_and_run_again_once_they_change() {
+#[ignore = "builds forebay again, for minutes: make test-own"]
+fn rust_and_c_algorithms_rerun_after_a_change() {
     let folder = &target("own");
     // The crates have the same paths each time, so that cargo builds the same program again.
     let _ = fs::remove_dir_all(folder);
@@ -125,7 +125,7 @@ fn algorithms_in_rust_and_in_c_are_tested_benchmarked_and_run_again_once_they_ch
     fs::write(&file, text.replace(".or(0.5)", ".or(0.8)")).unwrap();
     let (second, made) = benched(folder);
     assert_eq!(made, [5, 0, 0], "what changed is run again");
-    assert_eq!(second["experiments"][0]["runs"], 15, "what it did before counts no more");
+    assert_eq!(second["experiments"][0]["runs"], 15, "results of the old sources no longer count");
     assert_ne!(second["scorecard"], first["scorecard"]);
 
     let head = "fn on_measurement(&mut self, _now: Timestamp, measurement: &Measurement) {\n";
@@ -152,7 +152,7 @@ fn algorithms_in_rust_and_in_c_are_tested_benchmarked_and_run_again_once_they_ch
     assert_eq!(refused.status.code(), Some(2));
     let told = stderr(&refused);
     assert!(
-        told.contains("error[E0603]") && told.contains("exports `pub const ALGORITHM"),
+        told.contains("error[E0603]") && told.contains("export `pub const ALGORITHM"),
         "{told}"
     );
 }

@@ -39,6 +39,6 @@ fn what_is_recorded_is_simulated() {
     fs::write(played.path("x"), [0x1f, 0x8b, 8, 0, 1, 2, 3]).unwrap();
     let refused = played.run(&["replay", "x"]);
     assert_eq!(refused.status.code(), Some(2), "{refused:?}");
-    assert!(text(&refused.stderr).contains("x: no archive of `forebay record`"), "{refused:?}");
+    assert!(text(&refused.stderr).contains("x: not an archive of `forebay record`"), "{refused:?}");
     assert!(refused.stdout.is_empty());
 }

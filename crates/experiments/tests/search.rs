@@ -40,7 +40,7 @@ fn document(output: &Output) -> Value {
 }
 
 #[test]
-fn the_plan_that_is_written_runs_to_the_figures_that_are_told() {
+fn written_plan_runs_to_reported_figures() {
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join("space.toml"), SPACE).unwrap();
     let search = [
@@ -78,18 +78,18 @@ fn the_plan_that_is_written_runs_to_the_figures_that_are_told() {
     assert!(delays.iter().zip(&told).all(|(delay, told)| (delay / told - 1.0).abs() < 1e-11));
     let again = forebay(folder.path(), &search[..search.len() - 1]);
     let said = text(&again.stdout);
-    assert!(said.contains("\n0 cases simulated, ") && said.contains("made simple"), "{said}");
+    assert!(said.contains("\n0 cases simulated, ") && said.contains("simplified"), "{said}");
 }
 
 #[test]
-fn what_cannot_be_searched_is_refused_with_the_reason() {
+fn refuses_impossible_searches_with_reason() {
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join("file"), "").unwrap();
     fs::write(folder.path().join("wrong.toml"), SPACE.replace("\"20%\"", "\"70%\"")).unwrap();
     for (arguments, expected) in [
         (&["cubik"][..], "ALGORITHM \"cubik\": kind = cubik: allowed is one of "),
         (&["cubic", "--metric", "speed"], "--metric: no metric \"speed\": allowed is one of util"),
-        (&["cubic", "--space", "none.toml"], "none.toml: no such file, and no space of that name"),
+        (&["cubic", "--space", "none.toml"], "none.toml: no such file, and no space with"),
         (
             &["cubic", "--space", "wrong.toml"],
             "wrong.toml:12: service.share = \"70%\": allowed is a",

@@ -19,12 +19,13 @@ use forebay_scenario::{
 use forebay_skips::{Need, skip_without};
 use forebay_testbed::emulator::{packets_file, read_packets};
 
+/// Nanoseconds in a second.
 const SECOND: u64 = 1_000_000_000;
 /// Name of the pair of sites.
 const SITE: &str = "site";
 
 #[test]
-fn every_kind_of_traffic_crosses_the_link_in_its_direction() {
+fn all_kinds_of_traffic_cross_the_link() {
     if skip_without(Need::Root) {
         return;
     }
@@ -66,7 +67,7 @@ fn every_kind_of_traffic_crosses_the_link_in_its_direction() {
 }
 
 #[test]
-fn requests_over_a_connection_each_cost_a_handshake_and_leave_no_port_behind() {
+fn connection_per_request_costs_handshake_and_frees_port() {
     if skip_without(Need::Root) {
         return;
     }
@@ -85,7 +86,7 @@ fn requests_over_a_connection_each_cost_a_handshake_and_leave_no_port_behind() {
 }
 
 #[test]
-fn a_fixed_window_and_an_initial_one_are_in_flight_whatever_receivers_began_with() {
+fn fixed_and_initial_windows_ignore_receiver_start() {
     if skip_without(Need::Root) || skip_without(Need::StructOpsLinks) {
         return;
     }
@@ -108,7 +109,7 @@ fn a_fixed_window_and_an_initial_one_are_in_flight_whatever_receivers_began_with
 }
 
 #[test]
-fn pairs_of_sites_share_the_bottleneck_and_are_told_apart() {
+fn site_pairs_share_bottleneck_and_have_own_figures() {
     if skip_without(Need::Root) {
         return;
     }
@@ -130,7 +131,7 @@ fn pairs_of_sites_share_the_bottleneck_and_are_told_apart() {
 }
 
 #[test]
-fn queues_mark_packets_of_ecn_capable_connections_and_of_no_others() {
+fn queues_mark_only_ecn_capable_packets() {
     if skip_without(Need::Root) {
         return;
     }
@@ -177,7 +178,7 @@ fn queues_mark_packets_of_ecn_capable_connections_and_of_no_others() {
 }
 
 #[test]
-fn an_unknown_congestion_control_is_named_with_what_there_is() {
+fn unknown_congestion_control_is_refused_with_list() {
     if skip_without(Need::Root) {
         return;
     }
@@ -191,7 +192,7 @@ fn an_unknown_congestion_control_is_named_with_what_there_is() {
 }
 
 #[test]
-fn flows_run_under_an_agent_and_under_bpf_and_their_sockets_say_so() {
+fn flows_run_under_agent_and_bpf() {
     if skip_without(Need::Root) || skip_without(Need::StructOpsLinks) {
         return;
     }
@@ -231,7 +232,7 @@ fn flows_run_under_an_agent_and_under_bpf_and_their_sockets_say_so() {
 }
 
 #[test]
-fn one_cubic_flow_can_hold_800_packets_in_the_sendbox() {
+fn cubic_flow_can_queue_800_packets_in_sendbox() {
     if skip_without(Need::Root) {
         return;
     }
@@ -272,7 +273,7 @@ fn both_directions_can_be_bundled_at_once() {
 }
 
 #[test]
-fn a_flow_outlives_the_death_of_each_box_and_both_come_back() {
+fn flow_outlives_death_of_each_box() {
     if skip_without(Need::Root) {
         return;
     }
@@ -306,7 +307,7 @@ fn a_flow_outlives_the_death_of_each_box_and_both_come_back() {
 }
 
 #[test]
-fn flows_outlive_the_death_of_their_agent_and_are_taken_over_and_so_after_a_stop() {
+fn flows_outlive_agent_and_successor_takes_over() {
     if skip_without(Need::Root) || skip_without(Need::StructOpsLinks) {
         return;
     }
@@ -330,7 +331,7 @@ fn flows_outlive_the_death_of_their_agent_and_are_taken_over_and_so_after_a_stop
 }
 
 #[test]
-fn hostile_messages_of_every_kind_are_counted_and_stop_no_flow() {
+fn hostile_messages_are_counted_and_stop_no_flow() {
     if skip_without(Need::Root) {
         return;
     }
@@ -368,7 +369,7 @@ fn hostile_messages_of_every_kind_are_counted_and_stop_no_flow() {
 
 /// `forebay chaos` with real devices, processes and TCP: two runs of some 35 s.
 #[test]
-fn a_sequence_on_the_testbed_is_never_worse_than_its_twin() {
+fn testbed_sequence_is_no_worse_than_twin() {
     if skip_without(Need::Root) {
         return;
     }

@@ -21,7 +21,7 @@ fn files(folder: &Path) -> Vec<String> {
 }
 
 #[test]
-fn a_constant_rate_goes_to_stdout_and_nothing_else_does() {
+fn only_the_trace_goes_to_stdout() {
     let folder = tempfile::tempdir().unwrap();
     let output = trace(folder.path(), &["constant", "--rate", "24Mbit/s", "--duration", "2ms"]);
     assert!(output.status.success());
@@ -30,7 +30,7 @@ fn a_constant_rate_goes_to_stdout_and_nothing_else_does() {
 }
 
 #[test]
-fn the_same_seed_writes_the_same_file_and_leaves_nothing_beside_it() {
+fn same_seed_writes_same_file_only() {
     let folder = tempfile::tempdir().unwrap();
     let poisson = ["poisson", "--rate", "2.64Mbit/s", "--cold-start", "1s", "--seed"];
     let written = |seed: &str, name: &str| {
@@ -53,7 +53,7 @@ fn the_same_seed_writes_the_same_file_and_leaves_nothing_beside_it() {
 }
 
 #[test]
-fn refusals_name_the_option_the_value_and_what_is_allowed() {
+fn refusals_name_option_value_and_allowed_values() {
     let folder = tempfile::tempdir().unwrap();
     for (arguments, expected) in [
         (&["constant"][..], "--rate <RATE>"),
@@ -79,17 +79,14 @@ fn refusals_name_the_option_the_value_and_what_is_allowed() {
 }
 
 #[test]
-fn a_file_that_is_there_stays_as_it_is_unless_it_is_to_be_replaced() {
+fn existing_file_stays_without_force() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("a.trace");
     fs::write(&path, "a trace").unwrap();
     let arguments = ["constant", "--rate", "12Mbit/s", "--duration", "1ms", "--out", "a.trace"];
     let refused = trace(folder.path(), &arguments);
     assert_eq!(refused.status.code(), Some(2), "{refused:?}");
-    assert!(
-        text(&refused.stderr).contains("--out a.trace: a file is there already"),
-        "{refused:?}"
-    );
+    assert!(text(&refused.stderr).contains("--out a.trace: the file exists"), "{refused:?}");
     assert_eq!(fs::read_to_string(&path).unwrap(), "a trace");
     let forced = trace(folder.path(), &[&arguments[..], &["--force"]].concat());
     assert!(forced.status.success(), "{forced:?}");
@@ -101,7 +98,7 @@ fn a_file_that_is_there_stays_as_it_is_unless_it_is_to_be_replaced() {
 }
 
 #[test]
-fn a_file_that_cannot_be_written_is_a_failure_that_leaves_nothing() {
+fn failed_write_leaves_no_file() {
     let folder = tempfile::tempdir().unwrap();
     for out in ["missing/a.trace", "."] {
         let output = trace(folder.path(), &["constant", "--rate", "12Mbit/s", "--out", out]);

@@ -27,7 +27,7 @@ use crate::rtnetlink::{self, first};
 pub enum BridgeError {
     /// The devices are not ports of one bridge.
     #[error(
-        "{}: both must be ports of one bridge, which carries the traffic whenever the sendbox does \
+        "{}: both must be ports of one bridge, which forwards the traffic while the sendbox does \
          not; run `{}`",
         .0.found(),
         .0.fix().offered(&Lifelines::here(&[]))
@@ -35,13 +35,13 @@ pub enum BridgeError {
     Apart(SeparatePorts),
     /// Their bridge does not forward between them.
     #[error(
-        "{}: the bridge could not carry the traffic while the sendbox does not; {}",
+        "{}: the bridge could not forward the traffic while the sendbox does not; {}",
         .0.found(),
         .0.fix()
     )]
     Idle(IdleReason),
     /// The kernel refused the request.
-    #[error("asking for the bridge of {device}: {source}")]
+    #[error("reading the bridge of {device}: {source}")]
     Os {
         /// The device.
         device: String,
@@ -108,7 +108,7 @@ impl IdleReason {
                 let up = devices.iter().map(|device| format!("ip link set dev {device} up"));
                 format!("run `{}`", up.collect::<Vec<_>>().join(" && "))
             }
-            Self::NoCarrier(port) => format!("plug {port} in, or put its other end up"),
+            Self::NoCarrier(port) => format!("plug {port} in, or set its other end up"),
             Self::Held(port, _) => {
                 format!("wait for its spanning tree, or look at `bridge link show dev {port}`")
             }
@@ -307,7 +307,7 @@ mod tests {
     use crate::port::tests::{on_a_veth_pair, run};
 
     #[test]
-    fn devices_apart_are_refused_with_the_line_that_joins_them() {
+    fn unbridged_devices_are_refused_with_the_joining_command() {
         on_a_veth_pair(|| {
             let mend = || {
                 let error = check("left", "right").unwrap_err().to_string();
@@ -335,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn stations_at_further_ports_of_the_same_bridge_are_told_and_no_others() {
+    fn only_stations_at_further_bridge_ports_are_reported() {
         on_a_veth_pair(|| {
             run("ip link add more type veth peer name less");
             assert_eq!(stations_elsewhere("left", "right", 9).unwrap(), [].into());
@@ -359,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bridge_that_does_not_forward_is_refused_with_what_is_down() {
+    fn nonforwarding_bridge_is_refused_with_its_cause() {
         on_a_veth_pair(|| {
             for command in [
                 "ip link add br0 type bridge",
@@ -386,7 +386,7 @@ mod tests {
     }
 
     #[test]
-    fn a_master_that_is_no_bridge_does_not_count() {
+    fn master_other_than_a_bridge_is_ignored() {
         let bridge_of = |data| {
             let info = LinkAttribute::LinkInfo(vec![LinkInfo::PortData(data)]);
             let link = rtnetlink::about_link(1, vec![LinkAttribute::Controller(7), info]);

@@ -16,8 +16,8 @@ use crate::netlink::{self, HEADER, attribute};
 pub enum EgressError {
     /// The operator, or a program, has installed a qdisc there.
     #[error(
-        "{device} has the qdisc {kind}, which somebody put there and packets of bundles would not \
-         pass; run `{}`, or shape elsewhere",
+        "{device} has the configured qdisc {kind}, which packets of bundles would bypass; run \
+         `{}`, or shape elsewhere",
         fix(device)
     )]
     Foreign {
@@ -27,7 +27,7 @@ pub enum EgressError {
         kind: String,
     },
     /// The kernel refused the request.
-    #[error("asking for the qdisc of {device}: {source}")]
+    #[error("reading the qdisc of {device}: {source}")]
     Os {
         /// Device name.
         device: String,
@@ -41,7 +41,7 @@ impl EgressError {
     pub fn found(&self) -> String {
         match self {
             Self::Foreign { device, kind } => {
-                format!("{device} has the qdisc {kind}, which somebody put there")
+                format!("{device} has the configured qdisc {kind}")
             }
             Self::Os { .. } => self.to_string(),
         }
@@ -126,12 +126,16 @@ pub fn check(device: &str) -> Result<(), EgressError> {
     }
 }
 
-// include/uapi/linux/rtnetlink.h, pkt_sched.h
+/// Netlink message that asks for qdiscs (include/uapi/linux/rtnetlink.h).
 pub(crate) const RTM_GETQDISC: u16 = 38;
+/// Attribute: the kind of a qdisc (include/uapi/linux/rtnetlink.h).
 const TCA_KIND: u16 = 1;
+/// Attribute: the statistics of a qdisc (include/uapi/linux/rtnetlink.h).
 const TCA_STATS2: u16 = 7;
-// include/uapi/linux/gen_stats.h; `struct gnet_stats_queue` begins with queued packets and bytes.
+/// Attribute in [`TCA_STATS2`]: `struct gnet_stats_queue`, which begins with queued packets and
+/// bytes (include/uapi/linux/gen_stats.h).
 const TCA_STATS_QUEUE: u16 = 3;
+/// Parent of a root qdisc (include/uapi/linux/pkt_sched.h).
 const TC_H_ROOT: u32 = 0xffff_ffff;
 /// `struct tcmsg`: family and padding, ifindex, handle, parent, info.
 pub(crate) const QDISC_HEADER: usize = 20;
@@ -162,15 +166,14 @@ mod tests {
     use crate::port::tests::{on_a_veth_pair, run};
 
     #[test]
-    fn what_the_kernel_put_there_is_fine_and_what_somebody_did_is_refused_with_the_line_that_mends_it()
-     {
+    fn configured_qdisc_is_refused_with_fix_default_accepted() {
         on_a_veth_pair(|| {
             check("left").unwrap();
             assert_eq!(root_qdisc("left").unwrap().unwrap().kind, "noqueue");
             run("tc qdisc add dev left root pfifo limit 100");
             check("right").unwrap();
             let error = check("left").unwrap_err().to_string();
-            assert!(error.starts_with("left has the qdisc pfifo, which somebody put"), "{error}");
+            assert!(error.starts_with("left has the configured qdisc pfifo"), "{error}");
             let line = error.split('`').nth(1).unwrap();
             assert_eq!(line, "tc qdisc del dev left root");
             run(line);
@@ -182,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn a_default_qdisc_and_a_device_that_was_never_up_are_not_refused() {
+    fn default_qdisc_and_unused_device_are_accepted() {
         let default = RootQdisc { kind: "fq_codel".into(), handle: 0 };
         assert!(!default.is_foreign());
         assert!(RootQdisc { handle: 0x8001_0000, ..default }.is_foreign());
@@ -194,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_whole_message_about_the_device_asked_for_counts() {
+    fn only_whole_messages_of_the_device_count() {
         let message = |ifindex: u32, handle: u32, parent: u32| {
             let words = [0, ifindex, handle, parent, 0].map(u32::to_ne_bytes).concat();
             [&[0; HEADER][..], &words, &[8, 0, 1, 0], b"htb\0"].concat()

@@ -19,7 +19,7 @@ pub enum EthernetError {
         hardware_type: u16,
     },
     /// The kernel refused the request.
-    #[error("asking for the kind of {device}: {source}")]
+    #[error("reading the kind of {device}: {source}")]
     Os {
         /// Device name.
         device: String,
@@ -33,7 +33,7 @@ impl EthernetError {
     pub fn found(&self) -> String {
         match self {
             Self::Other { device, hardware_type } => {
-                format!("{device} carries {}, no Ethernet frames", kind(*hardware_type))
+                format!("{device} carries {}, not Ethernet frames", kind(*hardware_type))
             }
             Self::Os { .. } => self.to_string(),
         }
@@ -42,20 +42,29 @@ impl EthernetError {
 
 /// The remedy for a device without Ethernet frames, as text for the operator.
 pub fn fix() -> &'static str {
-    "name the Ethernet device that its packets leave through, and the tunnel's ends as the bundle's \
-     `from` and `to`"
+    "name the Ethernet device through which its packets leave, and the tunnel's ends as the \
+     bundle's `from` and `to`"
 }
 
-// include/uapi/linux/if_arp.h
+/// Hardware type of Ethernet (include/uapi/linux/if_arp.h, as the following types).
 const ARPHRD_ETHER: u16 = 1;
+/// Hardware type of PPP.
 const ARPHRD_PPP: u16 = 512;
+/// Hardware type of bare IP packets, as from mobile modems.
 const ARPHRD_RAWIP: u16 = 519;
+/// Hardware type of IPIP tunnels.
 const ARPHRD_TUNNEL: u16 = 768;
+/// Hardware type of IPv6 tunnels.
 const ARPHRD_TUNNEL6: u16 = 769;
+/// Hardware type of the loopback.
 const ARPHRD_LOOPBACK: u16 = 772;
+/// Hardware type of IPv6 in IPv4 tunnels (sit).
 const ARPHRD_SIT: u16 = 776;
+/// Hardware type of GRE over IPv4.
 const ARPHRD_IPGRE: u16 = 778;
+/// Hardware type of GRE over IPv6.
 const ARPHRD_IP6GRE: u16 = 823;
+/// Hardware type of devices without a link-layer header, such as TUN and WireGuard.
 const ARPHRD_NONE: u16 = 0xfffe;
 
 fn kind(hardware_type: u16) -> String {
@@ -121,7 +130,7 @@ mod tests {
     use crate::port::tests::{on_a_veth_pair, run};
 
     #[test]
-    fn devices_without_ethernet_frames_are_refused_by_name_and_kind() {
+    fn devices_without_ethernet_are_refused_with_kind() {
         on_a_veth_pair(|| {
             check("left").unwrap();
             check("lo").unwrap();
@@ -142,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn the_addresses_of_every_ethernet_device_are_own_and_no_other() {
+    fn own_addresses_are_of_ethernet_devices_only() {
         on_a_veth_pair(|| {
             run("ip link set dev left address 02:00:00:00:00:01");
             run("ip link set dev right address 02:00:00:00:00:02");

@@ -18,7 +18,7 @@ use crate::netlink::{self, HEADER, all_attributes, attribute};
 /// Build without BPF: its boxes have no egress with filters.
 #[cfg(not(feature = "bpf"))]
 fn tcx_programs(_ifindex: u32, _is_egress: bool) -> io::Result<Vec<String>> {
-    Err(io::Error::new(io::ErrorKind::Unsupported, "this build asks for no BPF programs"))
+    Err(io::Error::new(io::ErrorKind::Unsupported, "this build cannot list BPF programs"))
 }
 
 #[cfg(not(feature = "bpf"))]
@@ -68,7 +68,8 @@ pub fn ahead_of_classes(wan: &str) -> io::Result<Option<Filter>> {
         "{wan} has BPF programs at its egress (tcx) in front of {CLASSIFY}: {ahead}: packets that they let pass \
          themselves (TCX_PASS) are in no bundle"
     );
-    let fix = "have their owner attach them behind it, or start the box again, which goes in front";
+    let fix = "ask their owner to attach them behind it, or start the box again, which attaches \
+               first";
     Ok(Some(Filter { found, fix: fix.into() }))
 }
 
@@ -139,9 +140,9 @@ pub fn of_forward_policy(devices: &[&str]) -> io::Result<Option<Filter>> {
         return Ok(None);
     }
     let fix = match devices {
-        [] => {
-            "accept what comes in or leaves by the devices `fbin-*` and `fbout-*` there".to_string()
-        }
+        [] => "accept packets that enter or leave through the devices `fbin-*` and `fbout-*` \
+             there"
+            .to_string(),
         devices => devices
             .iter()
             .flat_map(|device| ["iifname", "oifname"].map(|side| (side, *device)))
@@ -149,7 +150,11 @@ pub fn of_forward_policy(devices: &[&str]) -> io::Result<Option<Filter>> {
             .collect::<Vec<_>>()
             .join(" && "),
     };
-    let found = format!("nftables' chain {} drops what none of its rules takes", chain.name);
+    let found = format!(
+        "nftables' chain {} drops packets that match none of its \
+                         rules",
+        chain.name
+    );
     Ok(Some(Filter { found, fix }))
 }
 
@@ -177,10 +182,13 @@ impl Side {
     }
 }
 
-// include/uapi/linux/rtnetlink.h, pkt_sched.h
+/// Netlink message that asks for tc filters (include/uapi/linux/rtnetlink.h).
 const RTM_GETTFILTER: u16 = 46;
+/// Parent of the qdiscs `clsact` and `ingress` (include/uapi/linux/pkt_sched.h).
 const TC_H_CLSACT: u32 = 0xffff_fff1;
+/// Parent of filters at the ingress of a device (include/uapi/linux/pkt_sched.h).
 const TC_H_CLSACT_INGRESS: u32 = 0xffff_fff2;
+/// Parent of filters at the egress of a device (include/uapi/linux/pkt_sched.h).
 const TC_H_CLSACT_EGRESS: u32 = 0xffff_fff3;
 
 fn has_tc_filter(ifindex: u32, side: Side) -> io::Result<bool> {
@@ -199,31 +207,48 @@ fn has_tc_filter(ifindex: u32, side: Side) -> io::Result<bool> {
     Ok(!netlink::dump(RTM_GETTFILTER, &egress::about(ifindex, parent))?.is_empty())
 }
 
-// include/uapi/linux/netfilter/nfnetlink.h, nf_tables.h, netfilter.h, netfilter_bridge.h
+/// Netlink message that asks for chains: subsystem 10, message 4 (linux/netfilter/nf_tables.h).
 const NFT_MSG_GETCHAIN: u16 = 10 << 8 | 4;
+/// Netlink message that asks for rules: subsystem 10, message 7 (linux/netfilter/nf_tables.h).
 const NFT_MSG_GETRULE: u16 = 10 << 8 | 7;
 /// `struct nfgenmsg`: family, version, resource.
 const NFT_HEADER: usize = 4;
+/// Attribute: the table of a chain (linux/netfilter/nf_tables.h, as the following attributes).
 const NFTA_CHAIN_TABLE: u16 = 1;
+/// Attribute: the name of a chain.
 const NFTA_CHAIN_NAME: u16 = 3;
+/// Attribute: the hook of a base chain.
 const NFTA_CHAIN_HOOK: u16 = 4;
+/// Attribute: the verdict of a chain at its end.
 const NFTA_CHAIN_POLICY: u16 = 5;
+/// Attribute: the number of references to a chain, which are its rules.
 const NFTA_CHAIN_USE: u16 = 6;
+/// Attribute: the type of a chain, such as `filter`.
 const NFTA_CHAIN_TYPE: u16 = 7;
+/// Attribute in [`NFTA_CHAIN_HOOK`]: the number of the hook.
 const NFTA_HOOK_HOOKNUM: u16 = 1;
+/// Attribute in [`NFTA_CHAIN_HOOK`]: the device of the hook.
 const NFTA_HOOK_DEV: u16 = 3;
+/// Attribute in [`NFTA_CHAIN_HOOK`]: a list of devices.
 const NFTA_HOOK_DEVS: u16 = 4;
 /// In a list of devices: a prefix of device names (Linux 6.16).
 const NFTA_DEVICE_PREFIX: u16 = 2;
+/// Verdict: drop the packet (linux/netfilter.h).
 const NF_DROP: u32 = 0;
+/// Families of nftables with their numbers (linux/netfilter.h).
 const FAMILIES: [(u8, &str); 5] =
     [(1, "inet"), (2, "ip"), (5, "netdev"), (7, "bridge"), (10, "ip6")];
 /// Hooks before, at and after forwarding. The other hooks see the traffic of the host itself.
 const HOOKS_OF_FORWARDED: [u32; 3] = [0, FORWARD, POSTROUTING];
+/// Hook at forwarding (linux/netfilter.h, linux/netfilter_bridge.h).
 const FORWARD: u32 = 2;
+/// Hook after forwarding (linux/netfilter.h, linux/netfilter_bridge.h).
 const POSTROUTING: u32 = 4;
+/// Hook of the family `netdev` at the ingress of a device (linux/netfilter.h).
 const NETDEV_INGRESS: u32 = 0;
+/// Hook of the family `netdev` at the egress of a device (linux/netfilter.h).
 const NETDEV_EGRESS: u32 = 1;
+/// Hook of the family `inet` at the ingress of a device (linux/netfilter.h).
 const INET_INGRESS: u32 = 5;
 
 /// A base chain: the kernel enters it at a hook.
@@ -322,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn filters_of_tc_count_where_packets_of_bundles_would_pass_and_nowhere_else() {
+    fn only_tc_filters_on_the_bundle_path_count() {
         on_a_veth_pair(|| {
             let found = || of_tc("left", "right").unwrap();
             assert_eq!(found(), None);
@@ -386,7 +411,7 @@ mod tests {
     }
 
     #[test]
-    fn programs_count_that_stand_in_front_and_only_beside_a_box() {
+    fn only_programs_before_classify_count() {
         let ahead = |names: &[&str]| {
             let names: Vec<String> = names.iter().map(ToString::to_string).collect();
             ahead_of("classify", &names).len()
@@ -398,7 +423,7 @@ mod tests {
     }
 
     #[test]
-    fn chains_with_rules_between_the_ports_count_and_those_of_the_machine_itself_do_not() {
+    fn only_chains_between_the_ports_count() {
         on_a_veth_pair(|| {
             let found = |calls_iptables| of_netfilter("left", "right", calls_iptables).unwrap();
             assert_eq!(found(true), None);
@@ -453,7 +478,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_that_ends_early_names_no_other_chain() {
+    fn truncated_message_names_no_other_chain() {
         on_a_veth_pair(|| {
             let hook =
                 "type filter hook ingress devices = { left, right } priority 0; policy drop;";

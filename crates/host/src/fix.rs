@@ -63,8 +63,9 @@ impl Fix {
         self.touched.iter().find_map(|(device, effect)| {
             let (why, doing) = (lifelines.of(device)?, effect.doing());
             Some(format!(
-                "{device} {why}, and {doing} would cut this machine off: leave it as it is, and have the sendbox shape \
-                 what the machine routes, with box.forward = \"route\" (docs/howto/networks.md)"
+                "{device} {why}, and {doing} would cut this machine off: leave it unchanged, and \
+                 let the sendbox shape routed packets with box.forward = \"route\" \
+                 (docs/operate/networks.md)"
             ))
         })
     }
@@ -105,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn commands_that_cut_devices_off_are_built_here_alone() {
+    fn only_this_module_builds_disconnecting_commands() {
         let crates = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
         for folder in ["host/src", "app/src"] {
             for path in sources(&crates.join(folder)) {

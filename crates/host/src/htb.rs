@@ -24,25 +24,43 @@ use self::own::Own;
 use crate::egress::{self, about};
 use crate::netlink::{self, Commands, attribute_of};
 
-// include/uapi/linux/rtnetlink.h, pkt_sched.h
+/// Netlink message that creates a qdisc (include/uapi/linux/rtnetlink.h).
 const RTM_NEWQDISC: u16 = 36;
+/// Netlink message that removes a qdisc (include/uapi/linux/rtnetlink.h).
 const RTM_DELQDISC: u16 = 37;
+/// Netlink message that creates or changes a class (include/uapi/linux/rtnetlink.h).
 const RTM_NEWTCLASS: u16 = 40;
+/// Netlink message that removes a class (include/uapi/linux/rtnetlink.h).
 const RTM_DELTCLASS: u16 = 41;
+/// Attribute: the kind of a qdisc (include/uapi/linux/rtnetlink.h).
 const TCA_KIND: u16 = 1;
+/// Attribute: the options of a qdisc or class (include/uapi/linux/rtnetlink.h).
 const TCA_OPTIONS: u16 = 2;
+/// Attribute: the shared block of filters at an ingress (include/uapi/linux/rtnetlink.h).
 const TCA_INGRESS_BLOCK: u16 = 13;
+/// Parent of a root qdisc (include/uapi/linux/pkt_sched.h, as the following constants).
 const TC_H_ROOT: u32 = 0xffff_ffff;
+/// Option of an HTB class: `struct tc_htb_opt`.
 const TCA_HTB_PARMS: u16 = 1;
+/// Option of the HTB qdisc: `struct tc_htb_glob`.
 const TCA_HTB_INIT: u16 = 2;
+/// Option of an HTB class: its rate as 64 bits, in bytes per second.
 const TCA_HTB_RATE64: u16 = 6;
+/// Option of an HTB class: its ceiling as 64 bits, in bytes per second.
 const TCA_HTB_CEIL64: u16 = 7;
+/// Version of the options of HTB that the kernel requires.
 const TC_HTB_PROTOVER: u32 = 3;
+/// Option of TBF: `struct tc_tbf_qopt`.
 const TCA_TBF_PARMS: u16 = 1;
+/// Option of TBF: its rate as 64 bits, in bytes per second.
 const TCA_TBF_RATE64: u16 = 4;
+/// Option of TBF: its bucket, in bytes.
 const TCA_TBF_BURST: u16 = 6;
+/// Option of fq_codel: the target, in microseconds.
 const TCA_FQ_CODEL_TARGET: u16 = 1;
+/// Option of fq_codel: the interval, in microseconds.
 const TCA_FQ_CODEL_INTERVAL: u16 = 3;
+/// Link layer of a `struct tc_ratespec`: sizes are Ethernet frames, without ATM cells.
 const TC_LINKLAYER_ETHERNET: u8 = 1;
 /// Size of `struct tcmsg`, behind the header of a message.
 const TC_HEADER: usize = 20;

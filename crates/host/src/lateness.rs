@@ -5,10 +5,14 @@
 
 use std::time::Duration;
 
+/// Bits of a value below its highest bit that choose the bucket. Each further bit halves the error
+/// and doubles the memory.
 const SUB_BITS: u32 = 4;
+/// Buckets per power of two.
 const SUB: usize = 1 << SUB_BITS;
 /// Largest value with its own bucket: 2^40 ns, 18 minutes.
 const MAX_BITS: u32 = 40;
+/// Number of buckets.
 const BUCKETS: usize = SUB * (MAX_BITS - SUB_BITS + 1) as usize;
 
 /// The histogram.
@@ -80,7 +84,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_value_falls_into_a_bucket_at_most_a_sixteenth_wide() {
+    fn buckets_are_at_most_a_sixteenth_wide() {
         let mut last = None;
         for bits in 0..MAX_BITS {
             for ns in [1 << bits, (1 << bits) + (1 << bits) / 3, (2 << bits) - 1] {

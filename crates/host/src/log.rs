@@ -32,6 +32,7 @@ pub const LOST_LINES: &str = "lines of the log";
 
 /// The queue of the process's log, once there is a writer.
 static LINES: OnceLock<SyncSender<Message>> = OnceLock::new();
+/// Lines that were dropped because the queue was full or the log could not be written.
 static LOST: AtomicU64 = AtomicU64::new(0);
 
 enum Message {
@@ -98,7 +99,7 @@ pub fn announce(text: String) {
         let _ = stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush());
     };
     if let Err(error) = std::thread::Builder::new().name("stdout".into()).spawn(print) {
-        tracing::warn!(target: "stdout", %error, "nothing is said on stdout");
+        tracing::warn!(target: "stdout", %error, "stdout cannot be written");
     }
 }
 
@@ -253,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn what_goes_on_is_told_a_few_times_and_then_once_a_minute() {
+    fn repeated_event_is_logged_at_most_each_minute() {
         let mut allowance = Allowance::default();
         let mut told =
             (0..600).filter(|s| allowance.takes(Timestamp::from_nanos(s * 1_000_000_000)));
@@ -265,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_after_one_that_was_cut_off_begin_anew() {
+    fn line_after_a_truncated_one_starts_fresh() {
         let mut writer = Writer::new(Disk { room: 10, held: Vec::new() });
         assert!(writer.write(b"whole\n"));
         assert!(!writer.write(b"cut off\n") && !writer.write(b"no room\n"));

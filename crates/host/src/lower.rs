@@ -64,7 +64,7 @@ mod tests {
     use crate::port::tests::{on_a_veth_pair, run};
 
     #[test]
-    fn ports_and_what_a_device_stands_on_are_below_it_and_the_other_end_of_a_veth_is_not() {
+    fn lower_devices_exclude_the_veth_peer() {
         on_a_veth_pair(|| {
             run("ip link add br0 type bridge");
             run("ip link set dev left master br0");

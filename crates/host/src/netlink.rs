@@ -14,10 +14,13 @@ pub const RTMGRP_TC: u32 = 8;
 /// Bytes of `struct nlmsghdr`: length, type, flags, sequence number and port.
 pub const HEADER: usize = 16;
 
-// include/uapi/linux/netlink.h
+/// Message: an error, or with number 0 the acknowledgement (include/uapi/linux/netlink.h).
 const NLMSG_ERROR: u16 = 2;
+/// Message: the end of a dump (include/uapi/linux/netlink.h).
 const NLMSG_DONE: u16 = 3;
+/// Flag: a request to the kernel (include/uapi/linux/netlink.h).
 const NLM_F_REQUEST: u16 = 1;
+/// Flag: the kernel acknowledges the command (include/uapi/linux/netlink.h).
 const NLM_F_ACK: u16 = 4;
 /// Flag: the command replaces an existing object.
 pub const NLM_F_REPLACE: u16 = 0x100;

@@ -73,7 +73,7 @@ pub enum OffloadError {
     },
     /// GRO is on, and the kernel runs the XDP program behind it.
     #[error(
-        "{device} merges packets before a box sees them, for its driver runs no XDP program \
+        "{device} merges packets before a box sees them, since its driver runs no XDP program \
          (generic mode): run `ethtool -K {device} gro off`"
     )]
     Merged {
@@ -82,8 +82,8 @@ pub enum OffloadError {
     },
     /// A device below merges packets, and the kernel runs the XDP program behind it.
     #[error(
-        "{lower} merges packets before they come up to {device}, and a box sees them only there \
-         (generic mode): run `ethtool -K {lower} gro off lro off`"
+        "{lower} merges packets before they reach {device}, where the box sees them (generic \
+         mode): run `ethtool -K {lower} gro off lro off`"
     )]
     MergedBelow {
         /// Device name.
@@ -119,7 +119,7 @@ impl OffloadError {
                 (found, format!("ethtool -K {device} gro off"))
             }
             Self::MergedBelow { device, lower } => (
-                format!("{lower} merges packets before they come up to {device}"),
+                format!("{lower} merges packets before they reach {device}"),
                 format!("ethtool -K {lower} gro off lro off"),
             ),
             Self::Os { .. } => (self.to_string(), "look at `ethtool -k`".into()),
@@ -251,23 +251,37 @@ pub(crate) fn hardware_type(device: &str) -> io::Result<u16> {
     Ok(unsafe { request.ifr_ifru.ifru_hwaddr }.sa_family)
 }
 
-// include/uapi/linux/ethtool.h
+/// Command: read the name of the driver (include/uapi/linux/ethtool.h, as the following).
 const ETHTOOL_GDRVINFO: u32 = 0x03;
+/// Command: read the transmit checksum offload.
 const ETHTOOL_GTXCSUM: u32 = 0x16;
+/// Command: set the transmit checksum offload.
 const ETHTOOL_STXCSUM: u32 = 0x17;
+/// Command: read TSO.
 const ETHTOOL_GTSO: u32 = 0x1e;
+/// Command: set TSO.
 const ETHTOOL_STSO: u32 = 0x1f;
+/// Command: read GSO.
 const ETHTOOL_GGSO: u32 = 0x23;
+/// Command: set GSO.
 const ETHTOOL_SGSO: u32 = 0x24;
+/// Command: read the flags `ETH_FLAG_*`.
 const ETHTOOL_GFLAGS: u32 = 0x25;
+/// Command: set the flags `ETH_FLAG_*`.
 const ETHTOOL_SFLAGS: u32 = 0x26;
+/// Command: read GRO.
 const ETHTOOL_GGRO: u32 = 0x2b;
+/// Command: set GRO.
 const ETHTOOL_SGRO: u32 = 0x2c;
+/// Command: read the numbers of queues.
 const ETHTOOL_GCHANNELS: u32 = 0x3c;
+/// Flag: the device inserts VLAN tags.
 const ETH_FLAG_TXVLAN: u32 = 1 << 7;
+/// Flag: the device removes VLAN tags.
 const ETH_FLAG_RXVLAN: u32 = 1 << 8;
+/// Flag: the device merges received packets (LRO).
 const ETH_FLAG_LRO: u32 = 1 << 15;
-// include/uapi/linux/sockios.h
+/// Request of ioctl(2) for all commands of ethtool (include/uapi/linux/sockios.h).
 const SIOCETHTOOL: libc::Ioctl = 0x8946;
 
 fn os_error(device: &str, offload: Offload) -> impl FnOnce(io::Error) -> OffloadError {
@@ -322,7 +336,7 @@ mod tests {
     use crate::port::tests::{on_a_veth_pair, run};
 
     #[test]
-    fn a_fresh_veth_is_refused_with_the_line_that_mends_it() {
+    fn fresh_veth_is_refused_with_its_fix() {
         on_a_veth_pair(|| {
             let error = check("left").unwrap_err().to_string();
             let (_, line) = error.split_once('`').unwrap();

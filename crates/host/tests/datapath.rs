@@ -140,7 +140,7 @@ fn captured_port() -> (XdpPort, Capture) {
 }
 
 #[test]
-fn the_kernel_forwards_whatever_a_sendbox_does_not_take() {
+fn kernel_forwards_packets_the_sendbox_leaves() {
     across_a_bridge(|| {
         let mut source = PacketPort::open("source", Direction::Transmit).unwrap();
         let mut sink = open_all("sink", Direction::Receive).unwrap();
@@ -194,7 +194,7 @@ fn the_kernel_forwards_whatever_a_sendbox_does_not_take() {
 }
 
 #[test]
-fn a_port_in_the_wire_forwards_byte_for_byte_past_the_bridge() {
+fn inline_port_forwards_unchanged_past_the_bridge() {
     across_a_bridge(|| {
         let mut source = PacketPort::open("source", Direction::Transmit).unwrap();
         let mut sink = open_all("sink", Direction::Receive).unwrap();
@@ -220,7 +220,7 @@ fn a_port_in_the_wire_forwards_byte_for_byte_past_the_bridge() {
 }
 
 #[test]
-fn jumbo_frames_and_a_tag_on_them_pass_a_port_in_the_wire_byte_for_byte() {
+fn inline_port_forwards_tagged_jumbo_frames_unchanged() {
     if forebay_skips::skip_without(forebay_skips::Need::FramesInPieces) {
         return;
     }
@@ -257,7 +257,7 @@ fn jumbo_frames_and_a_tag_on_them_pass_a_port_in_the_wire_byte_for_byte() {
 }
 
 #[test]
-fn a_port_whose_device_takes_nothing_fills_up_waits_and_loses_nothing() {
+fn blocked_port_fills_waits_and_loses_nothing() {
     across_a_bridge(|| {
         let mut wan = XdpPort::open("wan", Direction::Transmit).unwrap();
         let mut sink = open_all("sink", Direction::Receive).unwrap();
@@ -292,7 +292,7 @@ fn a_port_whose_device_takes_nothing_fills_up_waits_and_loses_nothing() {
 }
 
 #[test]
-fn the_sampler_counts_each_byte_that_came_and_reports_the_packets_that_the_sender_would() {
+fn sampler_counts_all_bytes_and_reports_same_packets() {
     across_a_bridge(|| {
         let mut source = PacketPort::open("source", Direction::Transmit).unwrap();
         let mut sink = open_all("sink", Direction::Receive).unwrap();

@@ -3,14 +3,13 @@
 use std::fmt::Write;
 
 use crate::judge::Bound;
-use crate::output::{number, text_table};
+use crate::output::{change, number, text_table};
 use crate::plan::references::{IN_NETWORK, STATUS_QUO};
 use crate::plan::{Override, Plan, PlanError};
+use crate::report::DEFAULT_BOXES as BUNDLED;
 use crate::store::{Run, Store, StoreError};
 use crate::summary::{ArmSummary, Requests, summarise};
 
-/// The arm with the boxes as operators get them.
-const BUNDLED: &str = "copa_default";
 /// Least share (%) of the queue at the sendbox for the queue to count as moved (bound of the evaluation).
 const SHARE_MOVED: Bound = Bound::at_least(85.0);
 /// Most of the former queue (%) left at the bottleneck for the queue to count as moved, and not just halved
@@ -57,13 +56,18 @@ pub fn judge(store: &Store, runs: &[Run]) -> Result<DemoVerdict, StoreError> {
         newest.push(run.clone());
     }
     for (run, reason) in newest.iter().filter_map(|run| Some((run, run.died()?))) {
-        let _ =
-            writeln!(text, "note: a box ended the run {} {}: {reason}", run.key.plan, run.key.arm);
-    }
-    for run in newest.iter_mut().filter(|run| !run.is_valid()) {
         let _ = writeln!(
             text,
-            "note: the machine disturbed the run {} {}, its numbers may be off: {}",
+            "note: run {} {} ended early because a sendbox or receivebox ended: {reason}",
+            run.key.plan, run.key.arm
+        );
+    }
+    let mut rejected = Vec::new();
+    for run in newest.iter_mut().filter(|run| !run.is_valid()) {
+        rejected.push((run.key.plan.clone(), run.key.arm.clone()));
+        let _ = writeln!(
+            text,
+            "note: other load on this machine disturbed run {} {}; its numbers may be wrong: {}",
             run.key.plan,
             run.key.arm,
             run.invalid.join("; ")
@@ -77,9 +81,11 @@ pub fn judge(store: &Store, runs: &[Run]) -> Result<DemoVerdict, StoreError> {
     let arm = |plan: &str, arm: &str| {
         summaries.iter().find(|summary| summary.plan == plan && summary.arm == arm)
     };
+    let mut text = DemoText { text, rejected };
     let moved = queue_shift(&mut text, arm("queue_shift", STATUS_QUO), arm("queue_shift", BUNDLED));
     let draft = [STATUS_QUO, BUNDLED, IN_NETWORK].map(|name| arm("draft", name));
     let faster = requests(&mut text, draft);
+    let text = text.text;
     Ok(DemoVerdict { text, gained: moved && faster })
 }
 
@@ -95,27 +101,51 @@ fn with_unit(value: Option<f64>, unit: &str) -> String {
     value.map_or("-".into(), |value| format!("{} {unit}", number(value)))
 }
 
-/// Adds a table of the arms, with `cells` for each.
-fn show(
-    text: &mut String,
-    title: &str,
-    columns: [&str; 3],
-    arms: &[Option<&ArmSummary>],
-    cells: fn(&ArmSummary) -> [String; 3],
-) {
-    let row = |arm: &&ArmSummary| {
-        std::iter::once(words(arm).to_string()).chain(cells(arm)).collect::<Vec<_>>()
-    };
-    let rows: Vec<Vec<String>> = arms.iter().flatten().map(row).collect();
-    let titles: Vec<String> = std::iter::once("").chain(columns).map(str::to_string).collect();
-    let _ = writeln!(text, "{title}\n{}", text_table(&titles, &rows));
+/// The text of the demo, and the plans and arms of its rejected runs.
+struct DemoText {
+    text: String,
+    rejected: Vec<(String, String)>,
+}
+
+impl DemoText {
+    /// Adds a table of the arms, with `cells` for each. Rows of rejected runs are marked.
+    fn show(
+        &mut self,
+        title: &str,
+        columns: [&str; 3],
+        arms: &[Option<&ArmSummary>],
+        cells: fn(&ArmSummary) -> [String; 3],
+    ) {
+        let row = |arm: &&ArmSummary| {
+            let is_rejected = self.rejected.contains(&(arm.plan.clone(), arm.arm.clone()));
+            let mark = if is_rejected { " (REJECTED RUN)" } else { "" };
+            std::iter::once(format!("{}{mark}", words(arm))).chain(cells(arm)).collect::<Vec<_>>()
+        };
+        let rows: Vec<Vec<String>> = arms.iter().flatten().map(row).collect();
+        let titles: Vec<String> = std::iter::once("").chain(columns).map(str::to_string).collect();
+        let _ = writeln!(self.text, "{title}\n{}", text_table(&titles, &rows));
+    }
+
+    /// Adds the cost: the change of the payload between two arms.
+    fn cost(&mut self, without: Option<&ArmSummary>, with: Option<&ArmSummary>) {
+        let of = |arm: Option<&ArmSummary>| arm?.metrics.get("goodput_mbps");
+        let (before, after) = (of(without), of(with));
+        let share = before.zip(after).map(|(before, after)| after / before - 1.0);
+        let change = share.filter(|it| it.is_finite()).map_or("is unknown".into(), change);
+        let [before, after] = [before, after].map(|value| with_unit(value, "Mbit/s"));
+        let _ = writeln!(self.text, "   Cost: goodput {change}, from {before} to {after}.\n");
+    }
 }
 
 /// Whether the queue has moved to the sendbox.
-fn queue_shift(text: &mut String, without: Option<&ArmSummary>, with: Option<&ArmSummary>) -> bool {
-    let title = "One bulk transfer over 96 Mbit/s and 50 ms: where does its queue stand?";
+fn queue_shift(
+    text: &mut DemoText,
+    without: Option<&ArmSummary>,
+    with: Option<&ArmSummary>,
+) -> bool {
+    let title = "One bulk transfer over 96 Mbit/s and 50 ms: where does its queue build up?";
     let columns = ["queue at the bottleneck", "queue at the sendbox", "throughput"];
-    show(text, title, columns, &[without, with], |arm| {
+    text.show(title, columns, &[without, with], |arm| {
         [
             with_unit(arm.link("forward", "queue_mean_packets"), "packets"),
             with_unit(arm.bundles("queue_mean_packets"), "packets"),
@@ -130,34 +160,33 @@ fn queue_shift(text: &mut String, without: Option<&ArmSummary>, with: Option<&Ar
     let left = of_status_quo(|arm| arm.link("forward", "queue_mean_packets"));
     let kept = of_status_quo(|arm| arm.metrics.get("goodput_mbps"));
     let missed: Vec<String> = [
-        (share, SHARE_MOVED, "of it stands at the sendbox"),
-        (left, QUEUE_LEFT, "of it is left at the bottleneck"),
+        (share, SHARE_MOVED, "of it waits at the sendbox"),
+        (left, QUEUE_LEFT, "of it remains at the bottleneck"),
         (kept, GOODPUT_KEPT, "of the throughput is kept"),
     ]
     .into_iter()
     .filter(|(percent, bound, _)| percent.is_none_or(|percent| !bound.holds(percent)))
-    .map(|(percent, bound, what)| {
-        format!("{} {what}, expected was {bound} %", with_unit(percent, "%"))
-    })
+    .map(|(percent, bound, what)| format!("{} {what}, expected {bound} %", with_unit(percent, "%")))
     .collect();
     let _ = if missed.is_empty() {
         writeln!(
-            text,
-            "-> The queue moved: {:.0} % of it stands at the sendbox, where the site decides who \
-             waits.\n",
+            text.text,
+            "-> The queue moved: {:.0} % of it waits at the sendbox, where the site decides which \
+             traffic waits.",
             share.unwrap_or_default()
         )
     } else {
-        writeln!(text, "-> The queue did NOT move: {}.\n", missed.join("; "))
+        writeln!(text.text, "-> The queue did NOT move: {}.", missed.join("; "))
     };
+    text.cost(without, with);
     missed.is_empty()
 }
 
 /// Whether short requests got faster.
-fn requests(text: &mut String, arms: [Option<&ArmSummary>; 3]) -> bool {
-    let title = "Short requests beside a bulk transfer: how long do they take?";
-    let columns = ["half are done within", "95 of 100 within", "goodput"];
-    show(text, title, columns, &arms, |arm| {
+fn requests(text: &mut DemoText, arms: [Option<&ArmSummary>; 3]) -> bool {
+    let title = "Short requests competing with a bulk transfer: how long do they take?";
+    let columns = ["median", "95th percentile", "goodput"];
+    text.show(title, columns, &arms, |arm| {
         [
             with_unit(arm.metrics.get("fct_p50_ms"), "ms"),
             with_unit(arm.metrics.get("fct_p95_ms"), "ms"),
@@ -169,16 +198,18 @@ fn requests(text: &mut String, arms: [Option<&ArmSummary>; 3]) -> bool {
     let gained = fell.filter(|percent| FCT_GAINED.holds(*percent));
     let _ = match gained {
         Some(percent) => writeln!(
-            text,
-            "-> Requests got faster: half are done {percent:.0} % sooner. No packet was \
-             touched, no host changed."
+            text.text,
+            "-> Requests got faster: the median time fell by {percent:.0} %. No packet and no host \
+             was changed."
         ),
         None => writeln!(
-            text,
-            "-> Requests did NOT get faster enough: the median fell by {}, expected was {FCT_GAINED} %.",
+            text.text,
+            "-> Requests did NOT get faster enough: the median time fell by {}, expected \
+             {FCT_GAINED} %.",
             with_unit(fell, "%")
         ),
     };
+    text.cost(arms[0], arms[1]);
     gained.is_some()
 }
 
@@ -200,6 +231,7 @@ mod tests {
         goodput: f64,
     }
 
+    /// A run in which the queue has moved: 10 % of it remains at the bottleneck.
     const MOVED: Shown =
         Shown { without: 1000.0, bottleneck: 100.0, sendbox: 900.0, goodput: 90.0 };
 
@@ -255,21 +287,36 @@ mod tests {
         assert!(!verdict.gained);
         let (_folder, store, stored) = runs(MOVED, true);
         let verdict = judge(&store, &stored).unwrap();
-        assert_eq!(verdict.text.matches("note: the machine disturbed").count(), 5);
+        assert_eq!(verdict.text.matches("note: other load on this machine disturbed").count(), 5);
+        assert_eq!(verdict.text.matches("(REJECTED RUN)").count(), 5, "{}", verdict.text);
     }
 
     #[test]
-    fn a_queue_has_not_moved_if_too_little_arrives_too_much_is_left_or_throughput_is_lost() {
+    fn demo_states_its_cost_whatever_it_is() {
+        for (goodput, expected) in [
+            (88.2, "Cost: goodput falls by 2 %, from 90 Mbit/s to 88.2 Mbit/s"),
+            (90.0, "Cost: goodput stays the same"),
+            (91.8, "Cost: goodput rises by 2 %"),
+        ] {
+            let (_folder, store, stored) = runs(Shown { goodput, ..MOVED }, false);
+            let text = judge(&store, &stored).unwrap().text;
+            assert_eq!(text.matches(expected).count(), 2, "{text}");
+            assert!(!text.contains("REJECTED"));
+        }
+    }
+
+    #[test]
+    fn queue_shift_needs_all_three_conditions() {
         for (shown, expected) in [
-            (Shown { sendbox: 500.0, ..MOVED }, "did NOT move: 83.3 % of it stands at the sendbox"),
+            (Shown { sendbox: 500.0, ..MOVED }, "did NOT move: 83.3 % of it waits at the sendbox"),
             (
                 Shown { bottleneck: 151.0, sendbox: 9000.0, ..MOVED },
-                "did NOT move: 15.1 % of it is left at the bottleneck",
+                "did NOT move: 15.1 % of it remains at the bottleneck",
             ),
             (Shown { goodput: 45.0, ..MOVED }, "did NOT move: 50 % of the throughput is kept"),
             (
                 Shown { without: 0.0, ..MOVED },
-                "did NOT move: - of it is left at the bottleneck, expected was ≤ 15 %",
+                "did NOT move: - of it remains at the bottleneck, expected ≤ 15 %",
             ),
         ] {
             let (_folder, store, stored) = runs(shown, false);
@@ -280,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn all_runs_of_the_demo_fit_into_three_minutes() {
+    fn demo_fits_into_three_minutes() {
         for (quick, limit) in [(false, 180), (true, 120)] {
             let seconds: u64 = plans(quick)
                 .unwrap()

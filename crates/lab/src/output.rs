@@ -47,7 +47,7 @@ impl Serialize for Run {
 pub type Column = (&'static str, fn(&ArmSummary) -> Option<f64>);
 
 /// Columns of a summary of arms; those without a number in any arm are left out.
-pub static COLUMNS: [Column; 15] = [
+pub static COLUMNS: [Column; 29] = [
     ("slowdown p50", |arm| arm.metrics.get("slowdown_p50")),
     ("geometric mean", |arm| arm.metrics.get("slowdown_geomean")),
     ("above 1.3", |arm| arm.metrics.get("slowdown_above_1_3")),
@@ -65,7 +65,26 @@ pub static COLUMNS: [Column; 15] = [
     ("gap closed", |arm| {
         arm.metrics.get("gap_closed").filter(|_| !arm.is_baseline && !arm.is_ideal)
     }),
+    ("CPU score", |arm| median(arm, "cpu_score")),
+    ("CPU s/GB ratio", |arm| median(arm, "cpu_ratio")),
+    ("CPU s/GB", |arm| median(arm, "cpu_s_per_gb")),
+    ("share of processor", |arm| median(arm, "processor_share")),
+    ("acked (Mbit/s)", |arm| median(arm, "acked_mbps")),
+    ("ACK/s", |arm| median(arm, "acks_per_s")),
+    ("resent", |arm| arm.metrics.get("resent_segments")),
+    ("agent (% of a core)", |arm| arm.metrics.get("agent_core_percent")),
+    ("reports/s", |arm| median(arm, "reports_per_s")),
+    ("reports lost", |arm| arm.metrics.get("reports_lost")),
+    ("fallbacks", |arm| arm.metrics.get("fallbacks")),
+    ("decision p50 (us)", |arm| median(arm, "decision_p50_us")),
+    ("decision p99 (us)", |arm| median(arm, "decision_p99_us")),
+    ("ACK over empty (ns)", |arm| median(arm, "ack_over_empty_ns")),
 ];
+
+/// Median over the runs: a trial on a busy machine would move a mean.
+fn median(arm: &ArmSummary, metric: &str) -> Option<f64> {
+    arm.spread(metric).map(|spread| spread.median)
+}
 
 /// The summary of each cell of a plan as tables.
 pub fn text(summaries: &[ArmSummary]) -> String {
@@ -75,7 +94,8 @@ pub fn text(summaries: &[ArmSummary]) -> String {
         let (group, left): (Vec<_>, Vec<_>) =
             rest.iter().partition(|arm| (&arm.plan, &arm.cell) == (plan, cell));
         text += &format!("{plan} {cell}\n");
-        let others = figures(&group).into_iter().chain(curves(&group));
+        let named = group.iter().map(|arm: &&ArmSummary| (arm.arm.clone(), *arm));
+        let others = figures(&group).into_iter().chain(curves(&group)).chain(programs(named));
         for (titles, rows) in [table(&group)].into_iter().chain(others) {
             text += &format!("{}\n", text_table(&titles, &rows));
         }
@@ -172,6 +192,24 @@ fn curves(arms: &[&ArmSummary]) -> Option<(Vec<String>, Vec<Vec<String>>)> {
     (!rows.is_empty()).then(|| (titles.collect(), rows))
 }
 
+/// The BPF programs of arms with their names: medians over the runs; `None` where no program was timed.
+pub fn programs<'a>(
+    arms: impl Iterator<Item = (String, &'a ArmSummary)>,
+) -> Option<(Vec<String>, Vec<Vec<String>>)> {
+    const OF_PROGRAMS: [&str; 3] = ["program_calls_per_ack", "program_ns", "program_instructions"];
+    let mut rows = Vec::new();
+    for (name, arm) in arms {
+        let instructions = arm.metrics.0.keys().filter_map(|it| it.strip_prefix(OF_PROGRAMS[2]));
+        for program in instructions {
+            let value = |metric| cell(median(arm, &format!("{metric}{program}")));
+            let program = program.trim_matches(['[', ']']).to_string();
+            rows.push([name.clone(), program].into_iter().chain(OF_PROGRAMS.map(value)).collect());
+        }
+    }
+    let titles = ["arm", "program", "calls/ACK", "ns/call", "verified instructions"];
+    (!rows.is_empty()).then(|| (titles.map(String::from).to_vec(), rows))
+}
+
 fn figure(spread: Spread) -> String {
     let Spread { least, median, greatest, .. } = spread;
     if least == greatest {
@@ -196,6 +234,22 @@ pub fn cell(value: Option<f64>) -> String {
 /// A difference for people: `+3.1 %`.
 pub fn text_of_share(share: f64) -> String {
     format!("{:+.1} %", share * 100.0)
+}
+
+/// The size of a change in percent, for people: `41`, `2.1`, `0`.
+pub fn percent(share: f64) -> String {
+    let percent = (share * 100.0).abs();
+    let text = if percent < 9.95 { format!("{percent:.1}") } else { format!("{percent:.0}") };
+    text.strip_suffix(".0").unwrap_or(&text).to_string()
+}
+
+/// A change in words: `falls by 2.1 %`.
+pub fn change(share: f64) -> String {
+    match percent(share).as_str() {
+        "0" => "stays the same".into(),
+        size if share < 0.0 => format!("falls by {size} %"),
+        size => format!("rises by {size} %"),
+    }
 }
 
 /// A number for people: three significant digits, whole from a hundred on.
@@ -271,6 +325,9 @@ mod tests {
     fn numbers_have_three_significant_digits() {
         let numbers = [0.0, 0.12345, 1.2345, 12.345, 123.45, 30_000.4, 7.0].map(number);
         assert_eq!(numbers, ["0", "0.123", "1.23", "12.3", "123", "30000", "7"]);
+        assert_eq!([0.4149, -0.0213, 0.02, 0.0001].map(percent), ["41", "2.1", "2", "0"]);
+        let changes = [-0.4149, 0.0213, -0.0001].map(change);
+        assert_eq!(changes, ["falls by 41 %", "rises by 2.1 %", "stays the same"]);
     }
 
     #[test]
@@ -287,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn a_table_wider_than_a_line_goes_on_below_with_what_tells_the_rows_apart() {
+    fn wide_table_wraps_and_repeats_key_columns() {
         let titles: Vec<String> =
             ["arm".into()].into_iter().chain((0..4).map(|i| format!("{i:-^50}"))).collect();
         let rows = vec![["a", "1", "2", "3", "4"].map(String::from).to_vec()];

@@ -22,6 +22,15 @@ pub fn on_stderr() -> Box<dyn FnMut(Progress<'_>)> {
     }
 }
 
+/// Shows on stderr only the runs that ended with a problem.
+pub fn problems_on_stderr() -> Box<dyn FnMut(Progress<'_>)> {
+    Box::new(|progress| match progress.event {
+        Event::Ended(Ending::Valid) => {}
+        Event::Ended(ending) => eprintln!("{}: {ending}", progress.name()),
+        Event::Begins(_) | Event::UnderWay(_) | Event::Reused => {}
+    })
+}
+
 /// Shows the progress of several plans, one after the other.
 pub fn of_each_on_stderr() -> impl FnMut(Step<'_>) {
     let mut shown = on_stderr();

@@ -12,12 +12,15 @@ pub const AS_RECORDED: &str = "as_recorded";
 
 /// Assumptions of the plan about things that no box can measure.
 pub const APPROXIMATIONS: [&str; 6] = [
-    "the bottleneck has one rate, the median estimate, and its buffer is a FIFO of one bandwidth-delay product",
-    "the round trip of the path is the least one that was measured",
-    "nobody else uses the path, and it loses nothing",
+    "the bottleneck has one rate, the median estimate; its buffer is a FIFO of one bandwidth-delay \
+     product",
+    "the round trip of the path is the smallest measured one",
+    "there is no cross traffic and no random loss on the path",
     "the hosts' TCP is Cubic",
-    "traffic that mostly waited at the sendbox is as many greedy flows as waited there at a time",
-    "other traffic is answers of the sizes of CAIDA's traces, as many bytes as were sent",
+    "if traffic mostly waited at the sendbox, it is modelled as greedy flows, as many as waited \
+     there at a time",
+    "other traffic is modelled as responses with the sizes in CAIDA's traces, as many bytes as \
+     were sent",
 ];
 
 /// Simulated rates of a bottleneck (bits per second).
@@ -89,7 +92,7 @@ impl Measured {
         let (cc, qdisc, rtt) = (written(cc), written(qdisc), format_duration(*rtt));
         Ok(format!(
             "name   = \"recorded\"\n\
-             title  = \"The like of what was recorded\"\n\
+             title  = \"A simulation of the recorded bundle\"\n\
              seeds  = \"1\"\n\
              stop   = \"35s\"\n\
              warmup = \"5s\"\n\n\
@@ -109,10 +112,10 @@ impl Measured {
              {count}\n\
              [[arm]]\n\
              name    = \"{AS_RECORDED}\"\n\
-             summary = \"boxes as they were\"\n\n\
+             summary = \"sendbox and receivebox as recorded\"\n\n\
              [[arm]]\n\
              name    = \"{STATUS_QUO}\"\n\
-             summary = \"no boxes\"\n\
+             summary = \"no sendbox and no receivebox\"\n\
              set     = {{ \"bundle.a.enabled\" = false }}\n"
         ))
     }
@@ -150,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn a_plan_has_the_path_the_boxes_and_the_load_that_were_measured() {
+    fn plan_has_measured_path_boxes_and_load() {
         let plan = load(&measured());
         let runs: Vec<_> = plan.experiments().collect::<Result<_, _>>().unwrap();
         let [with, without] = &runs[..] else { panic!("{runs:?}") };
@@ -171,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_simulated_is_refused_with_what_can() {
+    fn out_of_range_measurements_are_refused() {
         let slow = Measured { rate: Rate::from_bits_per_sec(1), ..measured() };
         let told = slow.plan().unwrap_err();
         assert_eq!(told, "bottleneck of 1bit/s: allowed is 200kbit/s to 10Gbit/s");

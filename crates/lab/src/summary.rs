@@ -456,7 +456,7 @@ mod tests {
     }
 
     #[test]
-    fn arms_are_compared_with_the_references_that_a_plan_names() {
+    fn arms_compare_with_named_references() {
         let (_folder, mut store, runs) =
             stored(&[("plain", &[2.0, 2.0]), ("copa", &[1.2, 1.2]), ("best", &[1.1, 1.1])]);
         let gap = |store: &Store| {
@@ -491,7 +491,7 @@ mod tests {
     }
 
     #[test]
-    fn back_ends_are_kept_apart_and_compared_with_their_own() {
+    fn back_ends_compare_only_with_themselves() {
         let (_folder, store, mut runs) =
             stored(&[("status_quo", &[2.0, 4.0]), ("copa_sfq", &[1.0, 1.0])]);
         for run in runs.iter_mut().filter(|run| run.key.seed == 1) {
@@ -525,7 +525,7 @@ mod tests {
     }
 
     #[test]
-    fn harm_is_what_a_flow_lost_of_what_it_has_alone() {
+    fn harm_is_share_lost_from_solo() {
         let arm = |name: &str, runs, metrics: &[(&str, f64)]| {
             let metrics = metrics.iter().map(|(name, value)| (name.to_string(), *value)).collect();
             let flow = Part { name: "victim".into(), metrics: Metrics(metrics) };

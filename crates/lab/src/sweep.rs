@@ -70,7 +70,7 @@ pub fn simulate(
             Ok(Ok(_) | Err(RunError::Failed { .. })) => {}
             Ok(Err(error)) => return Err(error),
             Err(panic) => {
-                let reason = format!("a fault of forebay: {}", text_of(panic));
+                let reason = format!("a bug in forebay: {}", text_of(panic));
                 put_failure(&mut store, &job, options, &reason)?;
             }
         }
@@ -128,9 +128,11 @@ fn jobs(
         let other = || {
             let [plan, arm, cell] = [&plan.name, arm, cell].map(String::clone);
             let key = RunKey { plan, arm, cell, seed: *seed, ..RunKey::default() };
-            let allowed = "allowed is the same build, with the same files that the plan names";
+            let allowed = "allowed is the same build, and the same files that the plan names";
             let run = runner::name(&key);
-            RunError::Options(format!("{run}: another run here than where it is wanted: {allowed}"))
+            RunError::Options(format!(
+                "{run}: this run differs between the two machines: {allowed}"
+            ))
         };
         let named = plan.arms.iter().find(|it| it.name == *arm);
         let of_cell = plan.cells.iter().find(|it| it.name == *cell);
@@ -192,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn another_run_than_the_one_that_is_wanted_is_refused() {
+    fn different_run_is_refused() {
         let (plan, other, options) = (plan("8Mbit/s"), plan("9Mbit/s"), options());
         let wanted = wanted(&plan, &options).unwrap();
         let refused = simulate(&other, &options, &wanted[..1], &mut || ());
@@ -203,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_that_ended_its_program_is_one_that_failed() {
+    fn run_that_ended_its_program_failed() {
         let (plan, options) = (plan("8Mbit/s"), options());
         let wanted = wanted(&plan, &options).unwrap();
         let store = failed(&plan, &options, &wanted[1], "killed").unwrap();
@@ -213,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn a_panic_with_a_text_is_a_failure_and_any_other_goes_on() {
+    fn text_panic_is_failure_others_propagate() {
         let panic = catch_unwind(|| panic!("of {}", 3)).unwrap_err();
         assert_eq!(text_of(panic), "of 3");
         let panic = catch_unwind(|| panic!("plain")).unwrap_err();

@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn of_an_algorithm_that_is_not_here_the_version_that_ran_last_counts() {
+    fn missing_algorithm_counts_with_last_version() {
         let [first, rival, last] = [
             parameters(&[("aut", "mine"), ("sources.mine", "1")]),
             parameters(&[("aut", "cubic"), ("sources.mine", "1"), ("sources.other", "9")]),
@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn the_version_of_a_policy_is_the_digest_of_its_file() {
+    fn policy_version_is_its_file_digest() {
         let corpus = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fuzz/corpus/policy/");
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("learnt.onnx");

@@ -5,6 +5,7 @@ use std::path::Path;
 use forebay_lab::plan::{Override, Plan};
 use forebay_lab::{Event, Options, Progress, run};
 
+/// A short plan; each test sets one key to an extreme value.
 const PLAN: &str = r#"
 name  = "extreme"
 seeds = "1"

@@ -13,6 +13,7 @@ use forebay_lab::plan::library::Source;
 struct Counting;
 
 thread_local! {
+    /// Allocated bytes of this thread: now, and at most.
     static BYTES: Cell<[i64; 2]> = const { Cell::new([0; 2]) };
 }
 
@@ -36,6 +37,7 @@ unsafe impl GlobalAlloc for Counting {
     }
 }
 
+/// Counts all allocations of the test.
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
@@ -60,7 +62,7 @@ fn run(seconds: u32) -> (f64, f64) {
 }
 
 #[test]
-fn no_more_than_two_bytes_are_kept_of_each_packet() {
+fn keeps_at_most_two_bytes_per_packet() {
     let ((short, some), (long, many)) = (run(2), run(10));
     assert!(many - some > 300_000.0);
     let bytes = (long - short) / (many - some);

@@ -17,7 +17,7 @@ const HALF: Algorithm = Algorithm {
 };
 
 #[test]
-fn plans_name_it_runs_tell_its_version_and_another_s_runs_do_not() {
+fn plans_name_own_algorithm_and_record_version() {
     let own = Own { algorithm: HALF, folder: "/home/me/half", sources: "0123456789abcdef" };
     algorithms::add(&[own]).unwrap();
     assert!(algorithms::known().named("half").is_some());

@@ -29,6 +29,7 @@ struct Known {
     own: Vec<Own>,
 }
 
+/// The algorithms of this process: built-in ones, policies and those that programs added.
 static KNOWN: LazyLock<RwLock<&Known>> = LazyLock::new(|| {
     let known = Known { registry: registry(), own: Vec::new() };
     RwLock::new(Box::leak(Box::new(known)))
@@ -90,7 +91,7 @@ pub fn check_name(name: &str) -> Result<(), SpecError> {
     let is_plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
     let begins = name.starts_with(|c: char| c.is_ascii_lowercase());
     if !begins || name.len() > NAME_MAX || !name.chars().all(is_plain) {
-        let allowed = format!("at most {NAME_MAX} of a-z, 0-9 and `_`, the first of them a letter");
+        let allowed = format!("at most {NAME_MAX} of a-z, 0-9 and `_`, starting with a letter");
         return Err(SpecError::new("name", name, &allowed));
     }
     let is_taken = registry().named(name).is_some();
@@ -105,7 +106,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_of_few_letters_and_mean_one_thing() {
+    fn names_are_short_and_unique() {
         assert!(check_name("my_cc2").is_ok());
         for name in ["", "2cc", "_cc", "my-cc", "MyCc", "a.b", "twentyfive_letters_in_all"] {
             let error = check_name(name).unwrap_err().to_string();

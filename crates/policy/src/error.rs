@@ -19,7 +19,7 @@ impl Refused {
 
 impl From<WireError> for Refused {
     fn from(error: WireError) -> Self {
-        Self::new(error.to_string(), "a model as ONNX writes it")
+        Self::new(error.to_string(), "a model in ONNX format")
     }
 }
 

@@ -35,13 +35,13 @@ pub const FILE: DescribedParam = DescribedParam {
     name: "file",
     summary: "the policy: an ONNX file with one input and one output",
     default: None,
-    allowed: "the path of an ONNX file, from the folder in which the program runs",
+    allowed: "the path of an ONNX file, relative to the folder in which the program runs",
 };
 
 /// The registry entry.
 pub const ALGORITHM: Algorithm = Algorithm {
     name: "policy",
-    summary: "what was learnt, from an ONNX file; Copa takes over where it fails",
+    summary: "a learned policy from an ONNX file; Copa takes over if it fails",
     sources: &["this project: crates/policy, core/src/cc/algorithms/policy"],
     params: &[&FILE, &STEERS, &FLOW],
     needs: NEEDS,
@@ -55,7 +55,7 @@ pub const ALGORITHM: Algorithm = Algorithm {
 /// The algorithms of core, and policies.
 pub fn registry() -> Registry {
     let mut registry = Registry::BUILTIN;
-    registry.register(ALGORITHM).expect("core has none of that name");
+    registry.register(ALGORITHM).expect("the core has no algorithm with that name");
     registry
 }
 
@@ -123,7 +123,7 @@ pub fn refresh(spec: &Spec) -> Result<Vec<u8>, SpecError> {
 /// Reads at most one byte more than is allowed. Does not wait for a path that is no file, such as a pipe.
 fn read_file(path: &Path) -> std::io::Result<Vec<u8>> {
     if !path.metadata()?.is_file() {
-        return Err(std::io::Error::other("no regular file"));
+        return Err(std::io::Error::other("not a regular file"));
     }
     let mut bytes = Vec::new();
     File::open(path)?.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes)?;
@@ -144,11 +144,11 @@ mod tests {
     }
 
     #[test]
-    fn a_file_is_an_algorithm_until_it_is_read_anew() {
+    fn file_stays_loaded_until_reread() {
         let (_folder, spec) = written(&policy());
         assert!(registry().build(&spec, NEEDS).is_ok());
         std::fs::write(file_of(&spec).unwrap(), b"no model").unwrap();
-        assert!(registry().build(&spec, NEEDS).is_ok(), "what was checked stays");
+        assert!(registry().build(&spec, NEEDS).is_ok(), "the checked policy stays");
         let error = refresh(&spec).unwrap_err().to_string();
         assert!(error.contains("policy.onnx: allowed is a policy (model: "), "{error}");
         assert!(registry().build(&spec, NEEDS).is_ok(), "and so it does after an error");
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_policy_is_refused_with_its_file() {
+    fn refuses_invalid_policy_with_its_file() {
         let (_folder, spec) = written(&model(&[node("Sin", &["x"], "y", &[])], &[]));
         let error = registry().build(&spec, NEEDS).err().unwrap().to_string();
         assert!(error.contains("policy.onnx: allowed is a policy (node y (Sin): "), "{error}");

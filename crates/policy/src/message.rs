@@ -9,11 +9,13 @@ use crate::wire::Fields;
 const INTEGERS_MAX: usize = 8;
 /// Most inputs of a node, which are the parts that a `Concat` joins.
 const INPUTS_MAX: usize = 256;
-/// `TensorProto.DataType` of the two sorts that are read.
+/// `TensorProto.DataType` of 32-bit floats, in `onnx.proto`.
 const FLOAT: i64 = 1;
+/// `TensorProto.DataType` of 64-bit integers, in `onnx.proto`; for shapes.
 const INT64: i64 = 7;
-/// `AttributeProto.AttributeType` of single numbers.
+/// `AttributeProto.AttributeType` of a single float, in `onnx.proto`.
 const FLOAT_ATTRIBUTE: i64 = 1;
+/// `AttributeProto.AttributeType` of a single integer, in `onnx.proto`.
 const INT_ATTRIBUTE: i64 = 2;
 
 /// `ModelProto`.

@@ -130,12 +130,12 @@ impl<'a> Reading<'a> {
     fn add(&mut self, mut node: Node<'a>) -> Result<(), Refused> {
         if !node.domain.is_empty() && node.domain != "ai.onnx" {
             let what = format!("an operator of {}", printable(node.domain));
-            return Err(Refused::new(what, "those of ONNX itself"));
+            return Err(Refused::new(what, "operators of ONNX itself"));
         }
         let made = self.result(&mut node)?;
         if let Some(name) = node.attributes.keys().next() {
             let what = format!("the attribute {}", printable(name));
-            return Err(Refused::new(what, "the others of this operator"));
+            return Err(Refused::new(what, "the other attributes of this operator"));
         }
         let last = match (&made, node.op_type) {
             (Value::Tensor(made), "GRU") => Some(Value::Tensor(self.builder.last_of(made))),
@@ -144,7 +144,7 @@ impl<'a> Reading<'a> {
         let values = [Some(made), last].into_iter().flatten();
         if node.outputs.iter().skip(values.clone().count()).any(|name| !name.is_empty()) {
             let what = format!("{} outputs", node.outputs.len());
-            return Err(Refused::new(what, "fewer: the others are not made here"));
+            return Err(Refused::new(what, "fewer outputs: forebay does not compute the rest"));
         }
         for (name, value) in node.outputs.into_iter().zip(values) {
             if !name.is_empty() {
@@ -174,7 +174,7 @@ impl<'a> Reading<'a> {
                 }
                 None => {
                     let what = format!("the input {}", printable(name));
-                    return Err(Refused::new(what, "what was made before"));
+                    return Err(Refused::new(what, "a value that an earlier node computes"));
                 }
             });
         }
@@ -233,7 +233,12 @@ impl<'a> Reading<'a> {
                 attributes.only("allowzero", 0, 0)?;
                 match node.inputs.get(1).and_then(|name| self.values.get(name)) {
                     Some(Value::Integers(shape)) => Operator::Reshape { shape: shape.clone() },
-                    _ => return Err(Refused::new("a shape that is made", "a constant shape")),
+                    _ => {
+                        return Err(Refused::new(
+                            "a shape that a node computes",
+                            "a constant shape",
+                        ));
+                    }
                 }
             }
             "GRU" => {
@@ -275,7 +280,7 @@ impl<'a> Reading<'a> {
             }
             _ => {
                 let what = format!("the output {}", printable(self.output));
-                Err(Refused::new(what, "what a node makes"))
+                Err(Refused::new(what, "an output of a node"))
             }
         }
     }

@@ -14,9 +14,9 @@ pub(crate) enum WireError {
     LongNumber,
     #[error("a field has the wire type {0}: allowed is 0, 1, 2 or 5")]
     WireType(u8),
-    #[error("field {0} is of another type than ONNX has it")]
+    #[error("field {0} does not have the type that ONNX defines")]
     OtherType(u32),
-    #[error("a name is no UTF-8")]
+    #[error("a name is not UTF-8")]
     Text,
 }
 

@@ -307,7 +307,7 @@ fn limits(answer: &Bound<'_, PyAny>, place: &Place) -> PyResult<SendLimits> {
     let wrong = |what: &str| error::input(py, &format!("{place}: answered {answer}: {what}"));
     let answer = answer
         .cast::<Limits>()
-        .map_err(|_| wrong("allowed is forebay.Limits, or None for those in force"))?
+        .map_err(|_| wrong("allowed is forebay.Limits, or None to keep the current limits"))?
         .get();
     // NaN would become 0.
     let whole = |number: Option<f64>| match number {

@@ -87,9 +87,11 @@ impl Slot {
     }
 }
 
+/// The slots of all threads that have made a call, for the thread that ends late callbacks.
 static SLOTS: Mutex<Vec<Weak<Slot>>> = Mutex::new(Vec::new());
 
 thread_local! {
+    /// The slot of this thread, from its first call on.
     static OWN: RefCell<Option<Arc<Slot>>> = const { RefCell::new(None) };
 }
 
@@ -149,6 +151,7 @@ pub fn end(py: Python<'_>, stop: &Stop, why: Option<Why>) -> Option<(Place, Dura
 
 /// Starts the thread that ends callbacks over their limit; only the first call does.
 pub fn watch() {
+    /// Set by the first call.
     static STARTED: Once = Once::new();
     STARTED.call_once(|| {
         // If the thread cannot be started, callbacks have no limit.

@@ -56,7 +56,8 @@ thread_local! {
 /// Text of a panic in `work`, which is not printed: the search for the shortest example breaks the rule many
 /// times. Panics of other threads are printed as before.
 fn quietly(work: impl FnOnce()) -> Result<(), String> {
-    // All threads share the hook. It stays, so that no thread changes it while another one needs it.
+    /// All threads share the hook. It stays, so that no thread changes it while another one needs
+    /// it.
     static HOOK: Once = Once::new();
     HOOK.call_once(|| {
         let print = panic::take_hook();

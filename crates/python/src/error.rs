@@ -23,7 +23,7 @@ pub fn failed(py: Python<'_>, message: &str) -> PyErr {
 /// `CallbackTimeout`: a callback takes longer than its algorithm allows.
 pub fn too_long(py: Python<'_>, place: &Place) -> PyErr {
     let limit_s = place.about.limit.unwrap_or_default().as_secs_f64();
-    let allowed = "allowed is more with `limit_s` of forebay.algorithm";
+    let allowed = "to allow more time, raise `limit_s` of forebay.algorithm";
     let message = format!("{place}: no answer within {limit_s} s: {allowed}");
     raised(py, "CallbackTimeout", (message,).into_pyobject(py))
 }

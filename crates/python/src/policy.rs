@@ -41,8 +41,10 @@ impl Policy {
         let len = self.evaluation.input().len();
         let (rows, wanted) = (observations.to_vec(py)?, actions.item_count());
         if rows.len() != len * wanted {
-            let message =
-                format!("{} numbers for {wanted} actions: allowed is {len} each", rows.len());
+            let message = format!(
+                "{} numbers for {wanted} actions: allowed are {len} per action",
+                rows.len()
+            );
             return Err(error::input(py, &message));
         }
         let answer = |row: &[f32]| {

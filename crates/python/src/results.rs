@@ -161,7 +161,7 @@ pub fn compare(
     });
     let found = compared.map_err(|error| error::of_run(py, error))?;
     if found.figures == 0 && !options.metric.is_empty() {
-        let allowed = "allowed is a part of the name of a metric that both folders have";
+        let allowed = "allowed is part of the name of a metric in both folders";
         return Err(error::input(py, &format!("metric = {:?}: {allowed}", options.metric)));
     }
     Ok((json!(found).to_string(), found.is_equal(), found.in_a_sentence()))

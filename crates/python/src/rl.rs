@@ -45,7 +45,8 @@ impl Given<'_> {
         match self {
             Self::Plan(plan) => {
                 let parts = plan.get().parts().map_err(|error| error::of_plan(py, &error))?;
-                let published = "plan: as published: allowed is one with settings of its own";
+                let published =
+                    "plan: a plan as published: allowed is a plan with its own settings";
                 parts.ok_or_else(|| error::input(py, published))
             }
             Self::Document(document, folder) => {
@@ -150,7 +151,7 @@ fn finite(py: Python<'_>, action: f32) -> PyResult<f32> {
     if action.is_finite() {
         return Ok(action);
     }
-    let allowed = "allowed is a finite number, which is brought to -1 to 1";
+    let allowed = "allowed is a finite number, clamped to -1 to 1";
     Err(error::input(py, &format!("action = {action}: {allowed}")))
 }
 
@@ -256,7 +257,7 @@ impl Drop for Vector {
 
 impl Vector {
     fn get(&mut self) -> &mut rl::Vector {
-        self.inner.as_mut().expect("it is there until the drop").get()
+        self.inner.as_mut().expect("present until the drop").get()
     }
 }
 

@@ -142,5 +142,5 @@ fn of_panic(py: Python<'_>, panic: Box<dyn Any + Send>) -> PyErr {
         Err(panic) => panic,
     };
     let text = text::of_panic(&*panic).unwrap_or_default();
-    error::failed(py, &format!("a fault of forebay, which ended the run: {text}"))
+    error::failed(py, &format!("a fault of forebay ended the run: {text}"))
 }

@@ -14,8 +14,8 @@ use crate::tree::{self, Origin, Table};
 const HOMES_MAX: usize = 3;
 
 /// The allowed form, in place of a text that is no TOML.
-const TOML: &str = "allowed are lines like key = \"text\", key = 1, key = true and \
-                    key = [\"text\", \"text\"]";
+const TOML: &str = "allowed are lines like key = \"text\", key = 1, key = true and key = \
+                    [\"text\", \"text\"]";
 
 /// A kind of file.
 #[derive(Debug)]
@@ -55,7 +55,8 @@ impl Format {
                     _ => "table of a list".into(),
                 };
                 format!(
-                    "`{text}` stands here again: allowed is once in a table; delete one, or begin another {lists}"
+                    "`{text}` is repeated: allowed is once in a table; delete one, or begin \
+                     another {lists}"
                 )
             }
             message => format!("`{text}`: {message}: {TOML}"),
@@ -74,13 +75,11 @@ impl Format {
         }
         match homes.len() {
             1..=HOMES_MAX => {
-                format!("{allowed}; `{key}` is of {}: move it there", homes.join(" and "))
+                format!("{allowed}; `{key}` belongs to {}: move it there", homes.join(" and "))
             }
             0 if nearest(key, &names).is_none() => {
                 let version = env!("CARGO_PKG_VERSION");
-                format!(
-                    "{allowed}; this is forebay {version}, and only a newer one may know another"
-                )
+                format!("{allowed}; this is forebay {version}; a newer version may have more keys")
             }
             _ => allowed,
         }
@@ -154,7 +153,10 @@ impl Document {
         match value {
             Some(value) if problems.is_empty() => Ok(value),
             value => {
-                debug_assert!(value.is_some() || !problems.is_empty(), "{file}: nothing is noted");
+                debug_assert!(
+                    value.is_some() || !problems.is_empty(),
+                    "{file}: no problem was noted"
+                );
                 problems.sort_by_key(|it| (it.file != file, it.line));
                 Err(FileError { file, problems })
             }
@@ -169,6 +171,7 @@ mod tests {
     use super::*;
     use crate::schema::{Kind, key};
 
+    /// The table of the test format.
     static INNER: Section = Section {
         summary: "A table.",
         keys: &[
@@ -176,6 +179,7 @@ mod tests {
             key("wait", WAIT, "\"1s\"", "how long"),
         ],
     };
+    /// The test format.
     static ROOT: Section = Section {
         summary: "A file.",
         keys: &[
@@ -183,8 +187,11 @@ mod tests {
             key("part", Kind::Tables(&INNER), "none", "its parts"),
         ],
     };
+    /// A duration with bounds.
     const WAIT: Kind = Kind::Duration(Duration::from_millis(1), Duration::from_secs(2));
+    /// The test format; problems name elements of lists.
     static NAMED: Format = Format { root: &ROOT, names_elements: true };
+    /// The test format; problems number elements of lists.
     static UNNAMED: Format = Format { root: &ROOT, names_elements: false };
 
     fn errors(text: &str, format: &'static Format) -> String {
@@ -204,7 +211,7 @@ mod tests {
         let expected = [
             "f.toml: 5 errors",
             "f.toml:1: count = 12: allowed is a whole number, 1 to 9, odd",
-            "f.toml:2: name = \"x\": no such key: allowed is one of count, part; `name` is of [[part]]: move it there",
+            "f.toml:2: name = \"x\": no such key: allowed is one of count, part; `name` belongs to [[part]]: move it there",
             "f.toml:5: part.a.wait = 5: allowed is a duration such as \"50ms\", 1ms to 2s",
             "f.toml:6: part.1.name is missing: allowed is a text of 1 to 8 letters, digits or `_`",
             "f.toml:7: part.1.nmae = \"b\": no such key: allowed is one of name, wait; nearest is name",

@@ -85,7 +85,9 @@ impl<'a> Reader<'a> {
     }
 
     fn key(&self, name: &str) -> &'static Key {
-        self.section.key(name).unwrap_or_else(|| panic!("{name} is no key of {:?}", self.heading))
+        self.section
+            .key(name)
+            .unwrap_or_else(|| panic!("{name} is not a key of {:?}", self.heading))
     }
 
     /// The node of `name`.

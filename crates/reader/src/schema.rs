@@ -1,6 +1,6 @@
 //! Contents of files: each key of each table with its type, unit, range, default and summary.
 //!
-//! Messages, listings, `docs/reference.md` and the JSON Schema of a format are all written from here.
+//! Messages, listings, `docs/reference/README.md` and the JSON Schema of a format are all written from here.
 
 use std::fmt::Write;
 
@@ -101,11 +101,16 @@ pub const fn key(
 pub const fn group_keys(name: Kind, weight: Kind, rate: Kind) -> [Key; 5] {
     let parent = Kind::Text("the name of a group");
     [
-        key("name", name, "", "what bundles and groups call it; unique"),
-        key("parent", parent, "directly below the uplink", "the group that this one is in"),
-        key("weight", weight, "1", "share among those in the same group"),
-        key("guarantee", rate, "what is guaranteed within", "what is there for all within"),
-        key("max_rate", rate, "none", "all within together are never faster"),
+        key("name", name, "", "the name by which bundles and groups refer to it; unique"),
+        key("parent", parent, "directly below the uplink", "the group that contains this one"),
+        key("weight", weight, "1", "weight in sharing within its group"),
+        key(
+            "guarantee",
+            rate,
+            "the sum of the guarantees within the group",
+            "rate reserved for the group",
+        ),
+        key("max_rate", rate, "none", "highest rate of the whole group"),
     ]
 }
 

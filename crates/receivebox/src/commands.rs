@@ -19,17 +19,17 @@ const SOCKETS: &str = "/run/forebay";
 pub enum Command {
     /// Run a receivebox: report to the sendboxes when their packets arrive.
     ///
-    /// It only watches: the kernel forwards, whatever becomes of this process. SIGHUP has it take its files as they are
-    /// then.
+    /// The receivebox only watches: the kernel forwards, even if this process ends. On SIGHUP it
+    /// reads its files again, as after `forebay-receivebox reload`.
     Receivebox {
         /// The configuration file.
         #[arg(long, value_name = "FILE")]
         config: PathBuf,
-        /// Which of the file's receiveboxes, by its name; needed where it has several.
+        /// Name of the receivebox; required if FILE has several.
         #[arg(long = "box", value_name = "NAME")]
         name: Option<String>,
     },
-    /// Check a configuration file, with the key files that it names.
+    /// Check a configuration file and its key files.
     CheckConfig {
         /// The configuration file.
         file: PathBuf,
@@ -39,7 +39,7 @@ pub enum Command {
         /// The new key file; an existing one is never overwritten.
         file: PathBuf,
     },
-    /// Show what a running receivebox does.
+    /// Show the state of a running receivebox.
     Status {
         /// Control socket of the box; without it, the only one in /run/forebay.
         #[arg(long, value_name = "PATH")]
@@ -48,13 +48,13 @@ pub enum Command {
         #[arg(long)]
         json: bool,
     },
-    /// Have a running receivebox take its configuration and key files as they are now.
+    /// Have a running receivebox read its configuration and key files again.
     Reload {
         /// Control socket of the box; without it, the only one in /run/forebay.
         #[arg(long, value_name = "PATH")]
         socket: Option<PathBuf>,
     },
-    /// A process that a box starts out of its own program.
+    /// A helper process that a box starts from its own program.
     #[command(flatten)]
     Helper(Helper),
 }
@@ -148,11 +148,13 @@ fn socket_of(named: Option<PathBuf>) -> Result<PathBuf, Failure> {
     match (found.next(), found.next()) {
         (Some(socket), None) => Ok(socket),
         (Some(_), Some(_)) => {
-            Err(Failure::Input(format!("{SOCKETS} has several sockets: name one by --socket")))
+            Err(Failure::Input(format!("{SOCKETS} has several sockets: name one with --socket")))
         }
         (None, _) => {
             let none = "no box has a socket in";
-            Err(Failure::Run(format!("{none} {SOCKETS}: start one, or name its --socket")))
+            Err(Failure::Run(format!(
+                "{none} {SOCKETS}: start one, or name its socket with --socket"
+            )))
         }
     }
 }
@@ -182,7 +184,7 @@ fn reload(socket: &Path) -> Result<(), Failure> {
 }
 
 fn another() -> Failure {
-    Failure::Run("the daemon answered another question".into())
+    Failure::Run("the daemon sent an answer to another request".into())
 }
 
 /// Prints on stdout. A reader that closes the pipe early, such as `head`, causes no failure.

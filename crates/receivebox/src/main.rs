@@ -17,7 +17,8 @@ use tracing_subscriber::filter::Targets;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 
-/// Tells sendboxes when their packets arrive, on small routers: a packet socket counts and samples them.
+/// Reports to sendboxes when their packets arrive. For small routers: a packet socket counts and
+/// samples the packets.
 ///
 /// Exit codes: 0 done, 1 the run failed, 2 the input was wrong.
 #[derive(Parser)]

@@ -6,6 +6,7 @@ use std::process::{Command, Output};
 
 use forebay_host::daemon::Config;
 
+/// A valid configuration file.
 const FILE: &str = include_str!("box.toml");
 
 fn run(arguments: &[&str], folder: &Path) -> Output {
@@ -71,7 +72,7 @@ fn sendboxes_are_refused() {
 }
 
 #[test]
-fn a_box_that_does_not_run_has_no_status() {
+fn status_fails_without_a_running_box() {
     let folder = tempfile::tempdir().unwrap();
     for command in ["status", "reload"] {
         let failed = run(&[command, "--socket", "none.sock"], folder.path());

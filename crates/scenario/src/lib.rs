@@ -6,6 +6,7 @@
 
 mod agent;
 mod bundle;
+mod cost;
 mod fault;
 mod flow;
 mod link;
@@ -23,6 +24,7 @@ use serde::{Deserialize, Serialize};
 
 pub use self::agent::{Agent, Report};
 pub use self::bundle::Bundle;
+pub use self::cost::{Cost, CostAlgorithm, CostPlatform, CostRate, Counter};
 pub use self::fault::{Attack, BoxEnd, Fault, FaultAction, FaultProgram, Upset, UpsetKind};
 pub use self::flow::{Flow, INITIAL_WINDOW, Platform, Traffic};
 pub use self::link::{Change, FULL_FRAME, Link, PROPERTIES};
@@ -83,6 +85,9 @@ pub struct Scenario {
     pub attack: Option<Attack>,
     /// How the agent hears of the flows for which it decides.
     pub agent: Agent,
+    /// A trial of costs, which has neither links nor traffic; `None`: none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cost: Option<Cost>,
     /// Schedules of the flows that are made of requests, by name, once [`Scenario::with_seed`] has drawn them.
     #[serde(skip)]
     pub schedules: BTreeMap<String, Schedule>,
@@ -117,6 +122,7 @@ impl Scenario {
             upsets: Vec::new(),
             attack: None,
             agent: Agent::default(),
+            cost: None,
             schedules: BTreeMap::new(),
         }
     }

@@ -172,11 +172,11 @@ impl Link {
         let has_trace = matches!(self.service, Service::Trace(_));
         let of_rate = self.changes.iter().find(|change| change.rate.is_some());
         if let Some(change) = of_rate.filter(|_| has_trace) {
-            let allowed = "no change of the rate on a link with a trace";
+            let allowed = "no rate change on a link with a trace";
             return Err(SpecError::new("at", &format_duration(change.at), allowed));
         }
         if let Some((_, name)) = PROPERTIES.into_iter().find(|(it, _)| self.is_set_twice(*it)) {
-            let allowed = "a trace without what changes, walks or another trace set";
+            let allowed = "a trace without the values that changes, walks or another trace set";
             return Err(SpecError::new("trace", name, allowed));
         }
         self.walks.iter().try_for_each(|walk| walk.check(has_trace))
@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn changes_out_of_order_or_against_a_trace_are_refused() {
+    fn unordered_or_conflicting_changes_are_refused() {
         let change =
             |at_ms, rate| Change { at: Duration::from_millis(at_ms), rate, ..Change::default() };
         let changes = vec![change(2, None), change(1, None)];

@@ -347,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn ways_lead_from_site_to_site_and_back_over_the_links_of_both() {
+    fn routes_connect_sites_both_ways() {
         let (topology, _) = drawn(1, 1.0);
         // One link between the first two, and two for each other router; both ways.
         assert_eq!((topology.links.len(), topology.pairs.len()), (2 * 9, 60));
@@ -369,7 +369,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pair_offers_in_proportion_to_both_masses_and_peers_are_drawn_whatever_theirs() {
+    fn pair_load_is_proportional_to_both_masses() {
         let (mut of_receivers, mut receivers, mut of_all, mut all) = (0.0, 0.0, 0.0, 0.0);
         for seed in 0..50 {
             let (topology, _) = drawn(seed, 1.0);
@@ -388,7 +388,7 @@ mod tests {
     }
 
     #[test]
-    fn a_link_is_as_fast_as_its_load_asks_for() {
+    fn link_rate_follows_its_load() {
         let (topology, flows) = drawn(1, 0.5);
         let loads = flows.iter().filter_map(persistent);
         let bps: u64 = loads.map(|(load, _)| load.load.as_bits_per_sec()).sum();
@@ -410,7 +410,7 @@ mod tests {
     }
 
     #[test]
-    fn those_who_deploy_first_do_so_at_every_share_and_nothing_else_changes_with_it() {
+    fn deployment_order_is_fixed() {
         let deploying = |topology: &Topology| -> BTreeSet<usize> {
             let pairs = topology.pairs.iter().filter(|pair| pair.deploys);
             pairs.map(|pair| pair.from).collect()
@@ -426,7 +426,7 @@ mod tests {
     }
 
     #[test]
-    fn flows_are_split_by_who_sends_and_bundles_are_of_those_who_deploy() {
+    fn flows_split_by_sender_bundles_by_deployer() {
         let (topology, flows) = drawn(2, 0.5);
         let names: Vec<&str> = flows.iter().map(|flow| flow.name.as_str()).collect();
         assert_eq!(names, ["bulk-deployers", "bulk-others"]);

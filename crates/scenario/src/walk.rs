@@ -69,7 +69,7 @@ impl Walk {
             Err(SpecError::new(name, &value.to_string(), allowed))
         };
         if has_trace && self.property == Property::Rate {
-            return refused("walk", self.max, "no walk of the rate on a link with a trace");
+            return refused("walk", self.max, "no rate walk on a link with a trace");
         }
         if self.interval.is_zero() {
             return refused("interval", 0.0, "more than 0s");

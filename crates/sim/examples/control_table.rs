@@ -15,8 +15,11 @@ use forebay_sim::network::{Flow, Hop, Network};
 
 use crate::site::*;
 
+/// Controllers of most tables; `const` is the reference with a fixed rate.
 const ARMS: [&str; 4] = ["const", "copa", "setpoint", "basic_delay"];
+/// Rates of the grid in Mbit/s.
 const GRID_MBIT: [u64; 4] = [12, 24, 48, 96];
+/// Round trips of the grid in ms.
 const GRID_MS: [u32; 5] = [10, 20, 50, 100, 200];
 
 fn main() {

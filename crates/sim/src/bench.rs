@@ -15,6 +15,7 @@ pub struct Hold {
 }
 
 impl Hold {
+    /// Longest delay in ns, twice the mean; the delays are uniform.
     const LONGEST_NS: u64 = 40_000_000;
 
     /// A model with `pending` events.

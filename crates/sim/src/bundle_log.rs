@@ -99,7 +99,7 @@ mod tests {
     use forebay_core::units::ByteCount;
 
     #[test]
-    fn the_queue_is_sampled_as_it_was_at_each_instant() {
+    fn queue_samples_reflect_each_instant() {
         let backlog = |packets| Backlog { packets, bytes: ByteCount::ZERO };
         let at = |ms: u64| Timestamp::from_nanos(ms * 1_000_000);
         let mut log = BundleLog::default();

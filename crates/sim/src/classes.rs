@@ -16,8 +16,9 @@ use crate::network::{Network, Traffic};
 use crate::packet::Packet;
 use crate::packet_log::Owner;
 
-/// IANA protocol numbers.
+/// IANA protocol number of TCP.
 const TCP: u8 = 6;
+/// IANA protocol number of UDP.
 const UDP: u8 = 17;
 
 /// Changes to packets on their way to one queue that has classes, or whose link clears the ECN field.

@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn acknowledgements_take_time_on_the_access_links_of_ns3_alone() {
+    fn only_ns3_access_links_delay_acks() {
         let ack = Packet::new(Kind::Ack, 0, 0, 66, Timestamp::ZERO);
         let end = |device, packet| {
             let mut line = Line::new(Event::Line(0), 0, device, Step::Deliver);

@@ -183,7 +183,7 @@ impl LinkState {
             Some(fifo) if link.ack_filter => Queue::Filtering(fifo),
             Some(fifo) => Queue::Fifo(fifo),
             None if link.ack_filter => {
-                let allowed = "false, or true with the qdisc fifo without marks";
+                let allowed = "false, or true with a fifo qdisc that does not mark";
                 return Err(SpecError::new("ack_filter", "true", allowed));
             }
             None => Queue::Other(other),
@@ -475,6 +475,7 @@ mod tests {
 
     use crate::tcp::stack::Device;
 
+    /// Rate of the links under test: 2000 bytes per millisecond.
     const RATE: Rate = Rate::from_mbit_per_sec(16);
 
     fn link_of(device_packets: usize, change: impl Fn(&mut scenario::Link)) -> LinkState {
@@ -508,7 +509,7 @@ mod tests {
     }
 
     #[test]
-    fn a_busy_server_keeps_its_rate_to_the_nanosecond() {
+    fn busy_link_keeps_its_rate_exactly() {
         let (mut link, mut events) = (link(1), Events::default());
         link.set_rate(Timestamp::ZERO, Rate::from_bits_per_sec(7_000_003), &mut events);
         let mut now = Timestamp::ZERO;
@@ -526,7 +527,7 @@ mod tests {
     }
 
     #[test]
-    fn a_change_of_the_rate_spares_the_packet_that_is_being_sent() {
+    fn rate_change_spares_packet_in_service() {
         let (mut link, mut events) = (link(1), Events::default());
         for _ in 0..2 {
             link.offer(Timestamp::ZERO, packet(1502), &mut events);
@@ -539,7 +540,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_packet_at_the_instant_of_a_departure_finds_a_full_queue_and_the_second_a_place() {
+    fn arrival_at_departure_instant_sees_full_queue_first() {
         let (mut link, mut events) = (link(1), Events::default());
         for _ in 0..22 {
             link.offer(Timestamp::ZERO, packet(1502), &mut events);
@@ -559,7 +560,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stopped_server_goes_on_when_the_rate_comes_back() {
+    fn stopped_link_resumes_with_its_rate() {
         let (mut link, mut events) = (link(0), Events::default());
         link.set_rate(Timestamp::ZERO, Rate::ZERO, &mut events);
         link.offer(Timestamp::ZERO, packet(1502), &mut events);

@@ -72,6 +72,7 @@ struct Windows {
 }
 
 impl Windows {
+    /// Before the first sample.
     const NONE: Self = Self {
         cwnd: 0,
         in_flight: 0,
@@ -255,6 +256,7 @@ impl FlowMeter {
     }
 }
 
+/// [`BIN_NS`] as a duration.
 const BIN: Duration = Duration::from_nanos(BIN_NS);
 
 /// `bytes` over `time` in Mbit/s (10^6 bits per second); 0 over no time.
@@ -387,7 +389,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mean_weighs_values_by_the_time_they_held() {
+    fn mean_weights_values_by_duration() {
         let mut integral = Integral::NONE;
         integral.set(at(100), 10);
         integral.set(at(200), 40);
@@ -413,7 +415,7 @@ mod tests {
     }
 
     #[test]
-    fn spread_of_a_constant_is_zero_and_of_two_values_half_their_distance() {
+    fn spread_is_the_population_standard_deviation() {
         assert_eq!(Spread::of([3.0; 4].into_iter()).deviation(), 0.0);
         assert_eq!(Spread::of([2.0, 4.0].into_iter()).deviation(), 1.0);
     }

@@ -209,7 +209,7 @@ impl Flow {
             Some(rate) => ("read_rate", rate.to_string()),
             None => ("receiver", format!("{conduct:?}")),
         };
-        Err(SpecError::new(key, &value, "none but with a greedy source without end"))
+        Err(SpecError::new(key, &value, "none, except with an endless greedy source"))
     }
 }
 
@@ -239,12 +239,12 @@ impl Network {
         for link in &self.links {
             link.check().map_err(|error| error.within(&link.name))?;
             if !names.insert(&link.name) {
-                return Err(SpecError::new("name", &link.name, "each name once among the links"));
+                return Err(SpecError::new("name", &link.name, "a unique name among the links"));
             }
         }
         for bundle in &self.bundles {
             if !names.insert(&bundle.of.name) {
-                let allowed = "each name once among links and bundles";
+                let allowed = "a unique name among links and bundles";
                 return Err(SpecError::new("name", &bundle.of.name, allowed));
             }
             if let Some(late) = bundle.changes.windows(2).find(|pair| pair[1].at < pair[0].at) {
@@ -276,7 +276,7 @@ impl Network {
         for Uplink { shares, bundles } in &self.uplinks {
             let is_known = |bundle: &usize| *bundle < self.bundles.len() && shared.insert(*bundle);
             if bundles.len() != shares.bundles.len() || !bundles.iter().all(is_known) {
-                let allowed = "a share for each bundle, each bundle in one uplink at the most";
+                let allowed = "one share per bundle, each bundle in at most one uplink";
                 return Err(SpecError::new("uplink", &format!("{bundles:?}"), allowed));
             }
             uplink::Uplink::new(shares).map_err(|refused| {
@@ -307,7 +307,7 @@ impl Network {
         if segments <= MOST_SEGMENTS {
             return Ok(());
         }
-        let allowed = format!("a connection of at most {MOST_SEGMENTS} segments by rate x stop");
+        let allowed = format!("at most {MOST_SEGMENTS} segments per connection (rate x stop)");
         Err(SpecError::new("segments", &segments.to_string(), &allowed))
     }
 
@@ -347,7 +347,7 @@ impl Network {
         for hop in route {
             match hop {
                 Hop::Link(link) if *link >= self.links.len() || !links.insert(*link) => {
-                    let allowed = "the index of a link, each at most once on a route";
+                    let allowed = "the index of a link, at most once per route";
                     return Err(SpecError::new("route", &link.to_string(), allowed));
                 }
                 Hop::Link(_) | Hop::Delay(_) => {}
@@ -391,7 +391,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_run_in_which_segment_numbers_would_wrap_is_refused() {
+    fn run_that_would_wrap_segment_numbers_is_refused() {
         let check = |gbit_per_s: u64, seconds: u64| {
             let rate = Rate::from_mbit_per_sec(gbit_per_s * 1000);
             let link = Link::at_rate("a", rate, Duration::from_millis(1), Spec::named("fifo"));

@@ -9,7 +9,7 @@ use forebay_core::units::{ByteCount, Timestamp};
 #[repr(transparent)]
 pub(crate) struct Kind(u8);
 
-#[expect(non_upper_case_globals, reason = "used like the variants that they would be")]
+#[expect(non_upper_case_globals, reason = "used like enum variants")]
 impl Kind {
     /// A connection request.
     pub const Syn: Self = Self(0);
@@ -54,7 +54,9 @@ impl Marks {
     pub const ECT: Self = Self(Ecn::Ect0 as u8);
     /// ECN-capable transport of L4S, ECT(1).
     pub const ECT1: Self = Self(Ecn::Ect1 as u8);
+    /// TCP flag ECE: the receiver has seen a mark (RFC 3168 section 6.1).
     const ECE: u8 = 4;
+    /// TCP flag CWR: the sender has reduced its window (RFC 3168 section 6.1).
     const CWR: u8 = 8;
 
     /// These marks with congestion experienced.
@@ -114,8 +116,10 @@ pub(crate) struct Packet {
     tail: u64,
 }
 
+/// Half a cache line of 64 bytes.
 const _: () = assert!(size_of::<Packet>() == 32);
-const _: () = assert!(size_of::<Option<Packet>>() > 32, "a niche: copies would be cut around it");
+/// Without a niche, a copy of an `Option<Packet>` moves whole words.
+const _: () = assert!(size_of::<Option<Packet>>() > 32, "a niche would split copies");
 
 impl Packet {
     /// Packet `number` of `flow` with `bytes` on the wire, sent at `sent`, without marks or SACK blocks.
@@ -284,8 +288,10 @@ pub(crate) struct SackBlocks {
     len: u8,
 }
 
+/// Window of a receiver whose window never changes.
 const NO_WINDOW: u16 = u16::MAX;
 
+/// Blocks are stored in a table, one entry per acknowledgement under way.
 const _: () = assert!(size_of::<SackBlocks>() == 40);
 
 impl SackBlocks {
@@ -461,7 +467,7 @@ mod tests {
     }
 
     #[test]
-    fn an_acknowledgement_supersedes_earlier_ones_of_its_connection_that_tell_no_more() {
+    fn ack_supersedes_earlier_ones_without_news() {
         let ack = |flow, number| Packet::new(Kind::Ack, flow, number, 66, Timestamp::ZERO);
         assert!(ack(1, 8).supersedes(&ack(1, 6)));
         let marked = ack(1, 6).with_marks(Marks::of_ack(true));
@@ -499,7 +505,7 @@ mod tests {
     }
 
     #[test]
-    fn a_window_that_is_larger_than_its_field_is_told_as_the_largest() {
+    fn oversized_window_is_announced_as_maximum() {
         let mut blocks = SackBlocks::NONE;
         for (window, told) in [(0, 0), (65_534, 65_534), (65_535, 65_534), (u32::MAX, 65_534)] {
             blocks.tell_window(window);

@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_wakes_up_late_by_the_delay_on_average_and_once_for_what_is_due() {
+    fn process_wakes_late_by_the_mean_delay() {
         let delay = Duration::from_micros(100);
         let mut wakes = Wakes::new(delay, Streams::new(1).stream("wakes"));
         let mut sum = Duration::ZERO;

@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn a_held_packet_goes_behind_those_that_overtake_it_or_after_a_while() {
+    fn held_packet_leaves_after_overtakers_or_timeout() {
         let mut link = Link::delay("l", Duration::ZERO);
         (link.reorder, link.reorder_packets) = (Ratio::ONE, 2);
         let mut events = Events::default();

@@ -125,7 +125,7 @@ impl Workload {
     fn open(&mut self, now: Timestamp, flow: usize, open: impl FnOnce(usize, u64) -> Option<u32>) {
         let place = self.asked;
         let number = open(flow, self.schedule[place].size.as_u64());
-        debug_assert_eq!(number, Some(place as u32), "a flow of messages that others use too");
+        debug_assert_eq!(number, Some(place as u32), "another user of this flow of messages");
         self.outcomes[place].sent = Some(now);
         self.asked += 1;
     }
@@ -355,6 +355,7 @@ mod tests {
 
     use super::*;
 
+    /// Nanoseconds per millisecond.
     const MS: u64 = 1_000_000;
 
     fn at(ms: u64) -> Timestamp {
@@ -387,7 +388,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_are_given_in_order_and_end_where_their_segments_do() {
+    fn answers_are_ordered_and_end_with_their_segments() {
         let mut all = workload(&[(0, 100, 0), (1, 3000, 0), (2, 50, 1)]);
         let (it, mut streams) = (&mut all.workloads[0], Streams::default());
         (0..3).for_each(|ms| it.ask(at(ms), streams.writer()));
@@ -418,7 +419,7 @@ mod tests {
     }
 
     #[test]
-    fn a_connection_is_free_again_once_its_last_answer_was_read() {
+    fn connection_is_free_after_its_last_answer() {
         let mut all = workload(&[(0, 100, 0), (70, 100, 0)]);
         let (it, mut streams) = (&mut all.workloads[0], Streams::default());
         it.ask(at(0), streams.writer());

@@ -80,6 +80,7 @@ impl TraceServer {
     }
 }
 
+/// Nanoseconds per second.
 const NANOS_PER_SEC: u64 = 1_000_000_000;
 
 /// A transmitter of constant rate. Service times are whole nanoseconds with the remainder carried, so that a

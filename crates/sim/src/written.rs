@@ -70,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn a_segment_waits_from_when_the_buffer_had_room_for_it() {
+    fn segment_wait_starts_when_buffer_has_room() {
         let mut log = WriteLog::new(10);
         log.on_ack(at(0), 0);
         // The first ten were written at once, the eleventh when the first was acknowledged.

@@ -6,6 +6,7 @@ use forebay_core::traffic::Source;
 use forebay_core::units::{Duration, Rate, Ratio};
 use forebay_sim::{BIN_NS, Bin, Change, Dumbbell, Flow, LinkMetrics, Simulation, Stack};
 
+/// Rate of the bottleneck in Mbit/s.
 const MBIT: u64 = 48;
 
 fn seconds(count: u64) -> Duration {
@@ -77,7 +78,7 @@ fn one_flow_fills_the_path_behind_any_buffer() {
 }
 
 #[test]
-fn in_a_shallow_buffer_it_leaves_cubic_more_than_version_1_does() {
+fn leaves_cubic_more_than_bbr1_in_shallow_buffer() {
     let beside = |cc| {
         let run = Run::of(&path(32, 60, vec![flow("cubic", 0), flow(cc, 5)]));
         (run.last(0, 40), run.dropped())
@@ -96,7 +97,7 @@ fn two_flows_come_to_share_the_path() {
 }
 
 #[test]
-fn a_longer_and_a_shorter_path_are_filled_again() {
+fn refills_path_after_rtt_change() {
     for rtt_ms in [80, 20] {
         let rtt = Some(Duration::from_millis(rtt_ms));
         let mut path = path(158, 40, vec![flow("bbr3", 0)]);
@@ -109,7 +110,7 @@ fn a_longer_and_a_shorter_path_are_filled_again() {
 }
 
 #[test]
-fn a_faster_path_is_found_within_seconds_and_a_slower_one_in_two_cycles() {
+fn adapts_to_faster_and_slower_paths() {
     for (before, after) in [(10, 48), (48, 10)] {
         let mut path = path(158, 30, vec![flow("bbr3", 0)]);
         path.rate = Rate::from_mbit_per_sec(before);
@@ -123,7 +124,7 @@ fn a_faster_path_is_found_within_seconds_and_a_slower_one_in_two_cycles() {
 }
 
 #[test]
-fn one_percent_of_random_loss_leaves_three_quarters_of_the_rate_and_cubic_a_tenth() {
+fn keeps_rate_under_random_loss() {
     let rate = |cc| {
         let mut path = path(158, 60, vec![flow(cc, 0)]);
         path.loss = Ratio::new(0.01).unwrap();

@@ -9,6 +9,7 @@ use forebay_scenario::{Bundle, Link};
 use forebay_sim::network::{Flow, Hop, Network, Opener, RoutedBundle, Traffic};
 use forebay_sim::{Requests, Simulation, Stack};
 
+/// Length of a run.
 const STOP: Duration = Duration::from_secs(10);
 
 fn mbit(mbit: u64) -> Rate {
@@ -76,7 +77,7 @@ fn assert_close(received: &[f64], expected: &[f64]) {
 }
 
 #[test]
-fn on_a_link_and_in_a_sendbox_the_first_class_has_all_that_it_sends() {
+fn first_class_gets_its_whole_demand() {
     let on_link = |qdisc| {
         let flows = [0, 46].map(|dscp| flow(cbr(), dscp, &[Hop::Link(0)]));
         received(&network(vec![link("a", mbit(10), qdisc)], flows.into()))
@@ -96,7 +97,7 @@ fn on_a_link_and_in_a_sendbox_the_first_class_has_all_that_it_sends() {
 }
 
 #[test]
-fn without_rules_all_packets_are_of_the_last_class() {
+fn packets_without_rules_use_the_last_class() {
     let first = Spec::named("shaper").with("rate", Value::Text("1Mbit/s".into()));
     let bands = vec![Value::Spec(first), Value::Text("fifo".into())];
     let qdisc = Spec::named("prio").with("bands", Value::List(bands));
@@ -105,7 +106,7 @@ fn without_rules_all_packets_are_of_the_last_class() {
 }
 
 #[test]
-fn each_queue_on_the_way_has_rules_of_its_own() {
+fn queues_along_the_path_have_own_rules() {
     let route = [Hop::Link(0), Hop::Link(1)];
     let flows = [0, 46].map(|dscp| flow(cbr(), dscp, &route));
     let last_first =
@@ -116,7 +117,7 @@ fn each_queue_on_the_way_has_rules_of_its_own() {
 }
 
 #[test]
-fn connections_that_come_and_go_have_the_class_of_their_flow() {
+fn short_connections_use_class_of_their_flow() {
     let slowest = |dscp| {
         let greedy = Traffic::Source(Source::Greedy { bytes: None });
         let flows = [
@@ -145,7 +146,7 @@ fn connections_that_come_and_go_have_the_class_of_their_flow() {
 }
 
 #[test]
-fn a_rule_about_what_packets_here_do_not_have_is_refused() {
+fn rule_on_missing_packet_field_is_refused() {
     let rules = prio(&[("port", Value::Integer(443), 0)]);
     let network = network(vec![link("a", mbit(10), rules)], Vec::new());
     let error = Simulation::new(&network).err().unwrap().to_string();

@@ -18,7 +18,9 @@ use forebay_sim::{Requests, SUPPLIED, Simulation, Stack};
 /// One run per line: name, stack, packets sent, packets that left the link `out`, mean number of packets in
 /// that link's queue, its drops, and the hash.
 const KNOWN: &str = include_str!("golden.txt");
+/// A millisecond.
 const MS: Duration = Duration::from_millis(1);
+/// A flow that always has data.
 const GREEDY: Traffic = Traffic::Source(Source::Greedy { bytes: None });
 
 fn queue(kind: &str, limit: &str) -> Spec {
@@ -199,6 +201,7 @@ fn outcome(network: &Network) -> String {
 
 /// The table of this build, in the order of the registries.
 fn table() -> String {
+    /// Runs whose link has a feature besides its queue.
     const LINKS: [&str; 7] =
         ["loss", "reorder", "overtake", "trace", "log", "slow_back", "overshoot"];
     let mut text = String::new();

@@ -47,7 +47,7 @@ fn at(change_at: Duration) -> Change {
 }
 
 #[test]
-fn a_full_queue_carries_the_rate_times_payload_over_wire() {
+fn full_queue_yields_rate_times_payload_share() {
     for (stack, wire) in [(Stack::NS3, 1502.0), (Stack::LINUX, 1514.0)] {
         let plan =
             Dumbbell { stack, qdisc: fifo("60p"), ..dumbbell(vec![greedy(fixed_window(35))]) };
@@ -66,7 +66,7 @@ fn a_full_queue_carries_the_rate_times_payload_over_wire() {
 }
 
 #[test]
-fn a_window_below_the_pipe_leaves_the_queue_empty_and_the_round_trip_bare() {
+fn window_below_bdp_leaves_queue_empty() {
     let metrics = run(&dumbbell(vec![greedy(fixed_window(10))])).flow_metrics(0).unwrap();
     // 10 segments each 15 ms and one service time of 0.751 ms.
     let expected = 10.0 * 1448.0 * 8.0 / 15.751e-3 / 1e6;
@@ -76,7 +76,7 @@ fn a_window_below_the_pipe_leaves_the_queue_empty_and_the_round_trip_bare() {
 }
 
 #[test]
-fn the_round_trip_is_never_shorter_than_the_propagation() {
+fn rtt_is_at_least_the_propagation_delay() {
     for rtt_ms in [1, 15, 120] {
         let mut plan = dumbbell(vec![greedy(fixed_window(30)), greedy(fixed_window(4))]);
         plan.flows[1].rtt = Some(Duration::from_millis(3 * rtt_ms));
@@ -93,7 +93,7 @@ fn the_round_trip_is_never_shorter_than_the_propagation() {
 }
 
 #[test]
-fn an_overfull_queue_stays_at_its_limit_and_the_link_at_its_rate() {
+fn overfull_queue_stays_at_its_limit() {
     let simulation = run(&dumbbell(vec![greedy(fixed_window(200))]));
     let link = simulation.link_metrics(0);
     assert!(link.total_qdisc_drops_l2 > 0 && link.max_qdisc_length_l2 == 20, "{link:?}");
@@ -101,7 +101,7 @@ fn an_overfull_queue_stays_at_its_limit_and_the_link_at_its_rate() {
 }
 
 #[test]
-fn every_byte_of_a_flow_arrives_once_through_loss_and_reordering() {
+fn flow_bytes_arrive_once_despite_loss_and_reordering() {
     let bytes = 3_000_000;
     for (seed, stack) in [(1, Stack::NS3), (2, Stack::LINUX), (3, Stack::LINUX)] {
         let mut plan = dumbbell(vec![greedy(fixed_window(20))]);
@@ -120,7 +120,7 @@ fn every_byte_of_a_flow_arrives_once_through_loss_and_reordering() {
 }
 
 #[test]
-fn poisson_arrivals_wait_as_the_formula_of_pollaczek_and_khinchine_says() {
+fn poisson_waiting_time_matches_pollaczek_khinchine() {
     // M/D/1: mean wait = load / (2 (1 − load)) service times, here of 1 ms.
     for (load, packets) in [(0.5, 10_000_000), (0.8, 10_000_000)] {
         let rate = Rate::from_bits_per_sec((12e6 * load) as u64);
@@ -177,7 +177,7 @@ fn changes_take_effect_when_they_are_due() {
 }
 
 #[test]
-fn a_paced_sender_keeps_its_rate_without_a_queue() {
+fn paced_sender_builds_no_queue() {
     let cc = Spec::named("const").with("rate", Value::Text("8Mbit/s".into()));
     let mut plan = dumbbell(vec![greedy(cc)]);
     plan.stack.tcp.paces_first_window = true;
@@ -190,7 +190,7 @@ fn a_paced_sender_keeps_its_rate_without_a_queue() {
 }
 
 #[test]
-fn equal_runs_have_equal_events_and_another_seed_has_others() {
+fn events_depend_only_on_the_seed() {
     let plan = |seed| {
         let source =
             Source::Poisson { rate: Rate::from_mbit_per_sec(4), packet: ByteCount::new(800) };

@@ -30,10 +30,11 @@ fn run(cc: &str, qdisc: Spec, stack: Stack) -> (LinkMetrics, [FlowMetrics; 2]) {
     (simulation.link_metrics(0), flows)
 }
 
+/// Linux with ECN of RFC 3168.
 const CLASSIC: Stack = Stack { tcp: Tcp { ecn: EcnMode::Classic, ..Tcp::LINUX }, ..Stack::LINUX };
 
 #[test]
-fn queues_mark_capable_packets_and_nothing_is_sent_again() {
+fn marking_queues_cause_no_retransmissions() {
     let pie = Spec::named("pie").with("ecn_threshold", Value::Integer(1));
     for qdisc in [Spec::named("codel"), Spec::named("fq_codel"), pie] {
         let qdisc = qdisc.with("ecn", Value::Bool(true));

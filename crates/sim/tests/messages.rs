@@ -8,7 +8,9 @@ use forebay_scenario::{self as scenario, Link};
 use forebay_sim::network::{Flow, Hop, Network, Opener, Traffic};
 use forebay_sim::{Requests, Simulation, Stack};
 
+/// Round-trip time without queue.
 const RTT: Duration = Duration::from_millis(40);
+/// Rate of the bottleneck.
 const RATE: Rate = Rate::from_mbit_per_sec(24);
 
 /// Time of `bytes` at [`RATE`] (ns).
@@ -63,6 +65,7 @@ fn run(network: Network, schedule: &[Request]) -> (Simulation, Requests) {
     (simulation, requests)
 }
 
+/// Each stack, with each end that may open connections.
 const WAYS: [(Stack, Opener); 4] = [
     (Stack::NS3, Opener::Sender),
     (Stack::NS3, Opener::Receiver),
@@ -72,7 +75,7 @@ const WAYS: [(Stack, Opener); 4] = [
 
 /// In debug builds, every event checks that no packet is missing.
 #[test]
-fn every_message_is_read_whole_and_every_slot_comes_back_whatever_is_lost() {
+fn messages_survive_loss_and_slots_return() {
     let schedule = schedule(2000);
     let bytes: u64 = schedule.iter().map(|request| request.size.as_u64()).sum();
     for (stack, opener) in WAYS {
@@ -96,7 +99,7 @@ fn every_message_is_read_whole_and_every_slot_comes_back_whatever_is_lost() {
 }
 
 #[test]
-fn a_connection_costs_its_handshake_its_data_and_its_end() {
+fn connection_costs_handshake_data_and_close() {
     // 66 bytes of headers per packet; two segments, with 1448 and 552 bytes; a request of 16 bytes.
     let rtt_ns = RTT.as_nanos() as u64;
     let data_ns = service_ns(1514) + service_ns(618);
@@ -117,7 +120,7 @@ fn a_connection_costs_its_handshake_its_data_and_its_end() {
 }
 
 #[test]
-fn what_a_connection_costs_does_not_depend_on_how_many_went_before() {
+fn connection_cost_is_independent_of_earlier_ones() {
     let every = |number: u32| Request {
         at: Duration::from_millis(7) * number,
         size: ByteCount::new(5000),
@@ -139,7 +142,7 @@ fn what_a_connection_costs_does_not_depend_on_how_many_went_before() {
 }
 
 #[test]
-fn packets_of_a_connection_that_has_ended_do_not_reach_the_next_one_in_its_slot() {
+fn late_packets_never_reach_a_reused_slot() {
     // For 100 ms packets take 1.5 s. After a second they are repaired, and other connections have
     // their slots when they arrive. The packets that they overtook would be read twice.
     let mut network = network(Stack::NS3, Opener::Sender, 0.0);

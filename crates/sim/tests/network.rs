@@ -11,7 +11,9 @@ use forebay_scenario::{Link, Property, Walk};
 use forebay_sim::network::{Flow, Hop, Network, Traffic};
 use forebay_sim::{Owner, Seen, Sent, Simulation, Stack};
 
+/// A millisecond.
 const MS: Duration = Duration::from_millis(1);
+/// A flow that always has data.
 const GREEDY: Traffic = Traffic::Source(Source::Greedy { bytes: None });
 
 fn fifo(limit: &str) -> Spec {
@@ -82,7 +84,7 @@ fn delays_are_one_line_however_they_are_written() {
 }
 
 #[test]
-fn acknowledgements_wait_in_the_queue_of_the_way_back() {
+fn acks_queue_on_the_return_path() {
     // The way back carries 66 bytes per acknowledgement of two segments each. 0.2 Mbit/s carry 379
     // acknowledgements a second, and so 8.78 Mbit/s of payload, less than the way out.
     let links = vec![link("out", 16, 10 * MS, "200p"), link("back", 0, 10 * MS, "100p")];
@@ -98,7 +100,7 @@ fn acknowledgements_wait_in_the_queue_of_the_way_back() {
 }
 
 #[test]
-fn means_of_a_flow_end_when_it_stops_and_counts_go_on() {
+fn flow_means_end_at_stop_but_counts_continue() {
     let links = vec![link("out", 16, 10 * MS, "300p"), link("back", 16, 10 * MS, "300p")];
     let mut bulk = flow(window(60), GREEDY, &[Hop::Link(0)], &[Hop::Link(1)]);
     (bulk.start, bulk.stop) = (Duration::from_secs(1), Some(Duration::from_secs(4)));
@@ -128,7 +130,7 @@ fn flows_both_ways_meet_each_other_s_acknowledgements() {
 }
 
 #[test]
-fn every_byte_arrives_once_over_links_that_lose_and_reorder() {
+fn bytes_arrive_once_over_lossy_reordering_links() {
     let bytes = 3_000_000;
     let traffic = Traffic::Source(Source::Greedy { bytes: Some(ByteCount::new(bytes)) });
     for (seed, stack) in [(1, Stack::NS3), (2, Stack::LINUX)] {
@@ -152,7 +154,7 @@ fn every_byte_arrives_once_over_links_that_lose_and_reorder() {
 }
 
 #[test]
-fn the_log_of_a_link_agrees_with_its_metrics() {
+fn link_log_agrees_with_metrics() {
     let mut bottleneck = link("bottleneck", 16, 10 * MS, "20p");
     bottleneck.loss = Ratio::new(0.01).unwrap();
     let route = [Hop::Link(0), Hop::Delay(5 * MS)];
@@ -281,7 +283,7 @@ fn loss_follows_the_trace() {
 }
 
 #[test]
-fn a_connection_that_is_written_to_tells_what_is_read_and_when() {
+fn written_connection_reports_reads_and_times() {
     let links = vec![link("out", 8, 10 * MS, "100p")];
     let route = [Hop::Link(0)];
     let plan =
@@ -333,7 +335,7 @@ fn a_flow_ends_when_it_is_told_to() {
 }
 
 #[test]
-fn packets_that_take_turns_use_both_paths_and_flows_on_one_path_do_not_notice() {
+fn round_robin_packets_use_both_paths() {
     let links = vec![link("upper", 8, 10 * MS, "100p"), link("lower", 8, 10 * MS, "100p")];
     let both = [Hop::Spread(vec![vec![Hop::Link(0)], vec![Hop::Link(1)]])];
     let plan = network(links, vec![flow(window(60), GREEDY, &both, &[Hop::Delay(10 * MS)])]);
@@ -345,7 +347,7 @@ fn packets_that_take_turns_use_both_paths_and_flows_on_one_path_do_not_notice() 
 }
 
 #[test]
-fn a_link_where_flows_part_ways_sends_each_on_its_own() {
+fn branching_link_forwards_each_flow_correctly() {
     let links = vec![link("shared", 16, 5 * MS, "50p"), link("far", 100, 30 * MS, "50p")];
     let flows = vec![
         flow(window(5), GREEDY, &[Hop::Link(0)], &[Hop::Delay(5 * MS)]),
@@ -364,7 +366,7 @@ fn a_link_where_flows_part_ways_sends_each_on_its_own() {
 }
 
 #[test]
-fn a_walking_rate_is_met_by_the_flow_over_it() {
+fn flow_follows_a_random_walk_rate() {
     let mut bottleneck = link("bottleneck", 16, 5 * MS, "100p");
     bottleneck.walks.push(Walk {
         interval: 100 * MS,
@@ -414,7 +416,7 @@ fn what_cannot_be_is_refused() {
 }
 
 #[test]
-fn who_watches_the_endpoints_changes_nothing_and_sees_every_packet() {
+fn tap_sees_all_packets_and_changes_nothing() {
     let bottleneck = link("bottleneck", 16, 10 * MS, "20p");
     let route = [Hop::Link(0)];
     let datagrams = Traffic::Source(Source::Cbr {

@@ -13,19 +13,25 @@ use forebay_scenario::Link;
 use forebay_sim::network::{Hop, Network};
 use forebay_sim::{Change, Dumbbell, Flow, Owner, Seen, Simulation, Stack};
 
-/// Number of source ports for pings; each sends a ping every 40 ms.
+/// Number of source ports for pings.
 const PORTS: usize = 8;
+/// Time between two pings of a port.
 const PING_INTERVAL: Duration = Duration::from_millis(40);
+/// Bytes of a ping on the wire.
 const PING_BYTES: u64 = 82;
 
+/// Connections of the first phase with load.
 const FEW: u16 = 2;
+/// Connections of the second phase with load.
 const MANY: u16 = 8;
+/// Time between two looks at the counters.
 const LOOK_INTERVAL: Duration = Duration::from_millis(50);
 /// Idle, a few connections, all connections: like a probe of 8 s.
 const LOAD: Load = Load {
     few: LoadPhase { flows: FEW, from: at(2_500), to: at(5_200) },
     many: LoadPhase { flows: MANY, from: at(5_200), to: at(10_500) },
 };
+/// End of the run, a second after the load.
 const STOP: Duration = Duration::from_millis(11_500);
 
 const fn at(millis: u64) -> Timestamp {
@@ -157,7 +163,9 @@ fn jittery(path: &Dumbbell, jitter: Duration) -> Network {
     network
 }
 
+/// Rates of the paths in Mbit/s.
 const RATES: [u64; 3] = [5, 20, 50];
+/// Round-trip times of the paths without queue.
 const RTTS: [Duration; 3] = [ms(20), ms(40), ms(100)];
 
 fn paths() -> impl Iterator<Item = (u64, Duration)> {
@@ -165,7 +173,7 @@ fn paths() -> impl Iterator<Item = (u64, Duration)> {
 }
 
 #[test]
-fn a_queue_in_a_plain_buffer_is_found_and_measured() {
+fn probe_measures_queue_in_plain_buffer() {
     for (rate, rtt) in paths() {
         for times in [1, 2, 4] {
             let buffer = Rate::from_mbit_per_sec(rate).bytes_in(rtt * times).as_u64() / 1514;

@@ -12,9 +12,13 @@ use forebay_scenario::Link;
 use forebay_sim::network::{Flow, Hop, Network, Traffic};
 use forebay_sim::{EcnMode, FlowMetrics, Simulation, Stack, Tcp};
 
+/// A millisecond.
 const MS: Duration = Duration::from_millis(1);
+/// A flow that always has data.
 const GREEDY: Traffic = Traffic::Source(Source::Greedy { bytes: None });
+/// Index of the link for data.
 const OUT: usize = 0;
+/// Index of the link for acknowledgements.
 const BACK: usize = 1;
 
 /// A receiver that acknowledges each segment at once; the default of this file.
@@ -113,7 +117,7 @@ fn algorithms() -> Registry {
 }
 
 #[test]
-fn pieces_of_acknowledgements_swell_the_window_of_who_counts_them_and_of_nobody_who_counts_bytes() {
+fn ack_division_deceives_only_ack_counting_senders() {
     // The answers to the first ten segments arrive after two round trips, including the handshake's.
     let cwnd = |cc: &str, conduct| {
         let network = network(&[(Spec::named(cc), Receiving { conduct, ..EACH })]);
@@ -128,7 +132,7 @@ fn pieces_of_acknowledgements_swell_the_window_of_who_counts_them_and_of_nobody_
 }
 
 #[test]
-fn a_dividing_receiver_gains_nothing_but_traffic_on_the_way_back() {
+fn ack_division_only_adds_return_traffic() {
     for cc in ["newreno", "cubic", "vegas", "bbr"] {
         let run = |conduct| {
             let mut simulation = run(network(&[(Spec::named(cc), Receiving { conduct, ..EACH })]));
@@ -145,7 +149,7 @@ fn a_dividing_receiver_gains_nothing_but_traffic_on_the_way_back() {
 }
 
 #[test]
-fn repeated_acknowledgements_deceive_who_counts_duplicates_and_nobody_who_asks_for_sack_blocks() {
+fn duplicate_acks_deceive_only_senders_without_sack() {
     let resent = |sack, conduct| {
         let mut network = network(&[(window(40), Receiving { conduct, ..EACH })]);
         network.stack = Stack { tcp: Tcp { sack, ..Tcp::NS3 }, ..Stack::NS3 };
@@ -161,7 +165,7 @@ fn repeated_acknowledgements_deceive_who_counts_duplicates_and_nobody_who_asks_f
 }
 
 #[test]
-fn an_optimistic_receiver_hides_losses_from_its_sender_and_not_from_the_figures() {
+fn optimistic_acks_do_not_hide_losses_from_metrics() {
     let run = |conduct| {
         let buffer = Some(ByteCount::new(256_000));
         let receiving = Receiving { conduct, buffer, ..Receiving::default() };
@@ -183,7 +187,7 @@ fn an_optimistic_receiver_hides_losses_from_its_sender_and_not_from_the_figures(
 }
 
 #[test]
-fn an_acknowledgement_of_what_was_never_sent_is_ignored_and_the_receiver_believed_again() {
+fn invalid_ack_is_ignored_and_receiver_trusted_again() {
     // The lead exceeds any window, so the sender ignores these acknowledgements. It resends a segment as a
     // probe of the tail, and the receiver acknowledges that correctly.
     let receiving = Receiving { conduct: Conduct::Optimistic(10_000), ..EACH };
@@ -194,7 +198,7 @@ fn an_acknowledgement_of_what_was_never_sent_is_ignored_and_the_receiver_believe
 }
 
 #[test]
-fn who_conceals_marks_takes_the_share_of_who_tells_of_them() {
+fn concealing_marks_takes_share_from_honest_flows() {
     for (cc, ecn) in [("newreno", EcnMode::Classic), ("dctcp", EcnMode::Off)] {
         let rates = |conduct| {
             let concealing = Receiving { conduct, ..Receiving::default() };
@@ -214,7 +218,7 @@ fn who_conceals_marks_takes_the_share_of_who_tells_of_them() {
 }
 
 #[test]
-fn an_application_that_reads_slowly_limits_the_sender_without_a_queue_or_a_loss() {
+fn slow_reader_limits_sender_without_queue_or_loss() {
     for cc in ["cubic", "bbr"] {
         let read_rate = Some(Rate::from_mbit_per_sec(4));
         let buffer = Some(ByteCount::new(64_000));
@@ -233,7 +237,7 @@ fn an_application_that_reads_slowly_limits_the_sender_without_a_queue_or_a_loss(
 }
 
 #[test]
-fn who_is_told_of_room_is_told_of_no_loss_without_sack_blocks_too() {
+fn window_updates_are_not_duplicates_without_sack() {
     let read_rate = Some(Rate::from_mbit_per_sec(1));
     let receiving = Receiving { read_rate, buffer: Some(ByteCount::new(32_000)), ..EACH };
     let mut network = network(&[(Spec::named("newreno"), receiving)]);
@@ -243,7 +247,7 @@ fn who_is_told_of_room_is_told_of_no_loss_without_sack_blocks_too() {
 }
 
 #[test]
-fn probes_find_out_that_a_window_has_opened_though_half_of_all_that_tells_so_is_lost() {
+fn window_probes_survive_lost_updates() {
     let read_rate = Some(Rate::from_bits_per_sec(200_000));
     let buffer = Some(ByteCount::new(16_000));
     let receiving = Receiving { read_rate, buffer, ..Receiving::default() };
@@ -281,7 +285,7 @@ fn acknowledgements_are_as_seldom_as_their_receiver_wants() {
 }
 
 #[test]
-fn a_filter_drops_acknowledgements_that_later_ones_make_needless_and_so_frees_the_way_back() {
+fn ack_filter_relieves_the_return_path() {
     // 66 bytes per acknowledgement of each segment: 100 kbit/s carry 189 acknowledgements a second, and so
     // 2.2 Mbit/s.
     let run = |ack_filter| {
@@ -307,7 +311,7 @@ fn a_filter_is_of_a_plain_fifo() {
 }
 
 #[test]
-fn a_path_that_clears_the_ecn_field_drops_what_another_marks() {
+fn ecn_clearing_path_drops_instead_of_marks() {
     for (cc, ecn, qdisc) in
         [("newreno", EcnMode::Classic, "codel"), ("prague", EcnMode::Off, "dualpi2")]
     {
@@ -328,7 +332,7 @@ fn a_path_that_clears_the_ecn_field_drops_what_another_marks() {
 }
 
 #[test]
-fn whatever_a_receiver_does_on_whatever_path_every_segment_is_accounted_for() {
+fn all_segments_are_accounted_for_with_any_receiver() {
     let mut random = Streams::new(7).stream("receivers");
     for case in 0..40 {
         let conduct = match random.below(5) {
@@ -377,7 +381,7 @@ fn whatever_a_receiver_does_on_whatever_path_every_segment_is_accounted_for() {
 }
 
 #[test]
-fn only_who_sends_without_end_may_have_such_receivers() {
+fn misbehaving_receivers_need_an_endless_greedy_source() {
     let mut network = network(&[(Spec::named("cubic"), EACH)]);
     network.flows[0].receiving.conduct = Conduct::Concealing;
     network.flows[0].traffic = Traffic::Written;

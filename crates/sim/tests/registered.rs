@@ -10,7 +10,9 @@ use forebay_scenario::{Bundle, Link};
 use forebay_sim::network::{Flow, Hop, Network, Opener, RoutedBundle, Traffic};
 use forebay_sim::{Requests, Simulation, Stack};
 
+/// A millisecond.
 const MS: Duration = Duration::from_millis(1);
+/// A flow that always has data.
 const GREEDY: Traffic = Traffic::Source(Source::Greedy { bytes: None });
 
 /// Sends at a quarter of the link's rate, whatever happens.
@@ -95,7 +97,7 @@ fn a_registered_law_limits_a_bundle() {
 }
 
 #[test]
-fn each_of_many_short_connections_has_a_registered_law_of_its_own() {
+fn short_connections_have_own_registered_algorithm() {
     let network = network("quarter", Traffic::Messages(Opener::Sender), None);
     let stop = Timestamp::ZERO + network.stop;
     let mut simulation = Simulation::with_algorithms(network, algorithms()).unwrap();

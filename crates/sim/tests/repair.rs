@@ -5,6 +5,7 @@ use forebay_core::traffic::Source;
 use forebay_core::units::{ByteCount, Duration, Rate, Ratio};
 use forebay_sim::{Change, Dumbbell, Flow, FlowMetrics, Simulation, Stack, Tcp};
 
+/// Payload bytes of a segment.
 const MSS: u64 = 1448;
 
 /// 16 Mbit/s, 40 ms, a deep queue: a full segment of Ethernet takes 0.757 ms.
@@ -43,13 +44,14 @@ fn window(segments: u64) -> Spec {
     Spec::named("const").with("cwnd", Value::Text(format!("{}B", segments * MSS)))
 }
 
+/// Linux with loss detection by counting duplicates alone (RFC 6675).
 const BY_COUNT: Stack = Stack {
     tcp: Tcp { rack: false, tlp: false, frto: false, undo: false, dsack: false, ..Tcp::LINUX },
     ..Stack::LINUX
 };
 
 #[test]
-fn a_lost_tail_costs_two_round_trips_and_not_a_timeout() {
+fn lost_tail_costs_two_rtts_without_timeout() {
     // Ten segments leave 1.448 ms apart from 40.033 ms on; the last three, from 50.2 ms on, are lost.
     let lose = |stack| {
         let cc = Spec::named("const").with("rate", Value::Text("8Mbit/s".into()));
@@ -69,7 +71,7 @@ fn a_lost_tail_costs_two_round_trips_and_not_a_timeout() {
 }
 
 #[test]
-fn lost_retransmissions_cost_no_timeout_while_anything_is_delivered() {
+fn lost_retransmissions_cost_no_timeout_while_delivering() {
     let lose = |stack| {
         let mut plan = dumbbell(window(40), None, stack);
         plan.loss = Ratio::new(0.05).unwrap();
@@ -84,7 +86,7 @@ fn lost_retransmissions_cost_no_timeout_while_anything_is_delivered() {
 }
 
 #[test]
-fn a_timeout_that_a_longer_path_provokes_is_taken_back() {
+fn timeout_from_longer_path_is_undone() {
     // The path grows from 40 to 1000 ms. A probe is sent and then the timer of 45 + 200 ms expires,
     // although nothing is lost. The receiver's window of 60 segments just filled the path.
     let delay = |stack| {
@@ -107,7 +109,7 @@ fn a_timeout_that_a_longer_path_provokes_is_taken_back() {
 }
 
 #[test]
-fn reordering_within_a_quarter_of_the_round_trip_costs_no_retransmissions() {
+fn reordering_within_quarter_rtt_costs_no_retransmissions() {
     // Every half second the path is 3 ms shorter each way for a while: packets sent then overtake
     // earlier ones.
     let reorder = |stack| {
@@ -129,7 +131,7 @@ fn reordering_within_a_quarter_of_the_round_trip_costs_no_retransmissions() {
 }
 
 #[test]
-fn a_queue_that_overflows_is_repaired_once_and_without_a_timeout() {
+fn queue_overflow_is_repaired_once_without_timeout() {
     let mut plan = dumbbell(Spec::named("newreno"), None, Stack::LINUX);
     plan.qdisc = Spec::named("fifo").with("limit", Value::Text("50p".into()));
     let mut simulation = Simulation::new(&plan).unwrap();

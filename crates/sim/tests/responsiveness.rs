@@ -65,7 +65,7 @@ const CHECKS: [(&str, f64, f64, f64, Metric); 16] = [
 ];
 
 #[test]
-fn the_published_step_comes_out_within_what_ns3_differs_by() {
+fn step_response_matches_published_ns3_result() {
     let runs: Vec<(FlowMetrics, LinkMetrics)> = (0..9).map(step).collect();
     let mut wrong = Vec::new();
     for (name, published, share, margin, metric) in CHECKS {
@@ -73,7 +73,7 @@ fn the_published_step_comes_out_within_what_ns3_differs_by() {
         let single = metric(&runs[0]);
         println!("{name:24} ccperf {published:9.3}  median {found:9.3}  single {single:9.3}");
         if (found - published).abs() > share * published + margin {
-            wrong.push(format!("{name}: {found} and not {published}"));
+            wrong.push(format!("{name}: {found} instead of {published}"));
         }
     }
     assert!(wrong.is_empty(), "{wrong:#?}");

@@ -37,18 +37,18 @@ fn of_flow(kind: &str) -> Spec {
 }
 
 #[test]
-fn copa_that_switches_modes_has_its_part_beside_cubic_and_copa_that_does_not_has_little() {
+fn copa_competes_with_cubic_only_with_mode_switching() {
     let [plain, beside] = beside_cubic(of_flow("copa"));
-    assert!(plain < 0.5 * beside, "{plain} beside {beside}");
+    assert!(plain < 0.5 * beside, "{plain} against {beside}");
     let switching = of_flow("copa").with("mode_switching", Value::Bool(true));
     let [switching, beside] = beside_cubic(switching);
     assert!(switching > 2.0 * plain, "{switching} where it was {plain}");
-    assert!((0.35..2.0).contains(&(switching / beside)), "{switching} beside {beside}");
+    assert!((0.35..2.0).contains(&(switching / beside)), "{switching} against {beside}");
 }
 
 #[test]
 fn nimbus_competes_as_a_single_flow() {
     let [nimbus, beside] = beside_cubic(of_flow("nimbus"));
     // Nimbus does not switch in the first 15 s, and Reno then recovers slowly from Cubic's share.
-    assert!((0.2..2.0).contains(&(nimbus / beside)), "{nimbus} beside {beside}");
+    assert!((0.2..2.0).contains(&(nimbus / beside)), "{nimbus} against {beside}");
 }

@@ -9,7 +9,9 @@ use forebay_scenario::Link;
 use forebay_sim::network::{Flow, Hop, Network, Traffic};
 use forebay_sim::{Owner, Simulation, Stack};
 
+/// A millisecond.
 const MS: Duration = Duration::from_millis(1);
+/// Length of a run.
 const STOP: Duration = Duration::from_secs(30);
 
 fn links(mbit: u64, delays_ms: &[u32], packets: u32) -> Vec<Link> {
@@ -71,7 +73,7 @@ fn run(network: &Network) -> Simulation {
 }
 
 #[test]
-fn fair_queues_give_each_flow_of_a_parking_lot_half_of_its_links() {
+fn fair_queues_halve_parking_lot_links() {
     let mut links = links(16, &[5, 5, 5], 300);
     let limit = Value::Text("300p".into());
     links.iter_mut().for_each(|it| it.qdisc = Spec::named("drr").with("limit", limit.clone()));
@@ -107,7 +109,7 @@ fn parking_lot(qdisc: Option<Spec>) -> [(f64, f64); 4] {
 /// room at each of three full queues. A seventh of the packets is lost, and timeouts of a second determine
 /// its rate (phase effects: Floyd, Jacobson, Internetworking 3, 1992).
 #[test]
-fn the_long_flow_of_a_parking_lot_of_plain_queues_gets_next_to_nothing() {
+fn fifo_parking_lot_starves_the_long_flow() {
     let [(long, lost), cross @ ..] = parking_lot(None);
     assert!((0.05..1.0).contains(&long), "{long}");
     for (cross, cross_lost) in cross {
@@ -120,14 +122,14 @@ fn the_long_flow_of_a_parking_lot_of_plain_queues_gets_next_to_nothing() {
 /// long flow has three times the losses and up to three times the round trip: 16 / (1 + 3 sqrt(3)) = 2.6
 /// Mbit/s.
 #[test]
-fn the_long_flow_of_a_parking_lot_of_random_drops_gets_what_reno_s_formula_says() {
+fn random_drop_parking_lot_follows_reno_formula() {
     let [(long, lost), cross @ ..] = parking_lot(Some(Spec::named("red")));
     assert!((1.3..3.9).contains(&long), "{long}");
     assert!(cross.iter().all(|(_, cross_lost)| lost < 5.0 * cross_lost), "{lost} {cross:?}");
 }
 
 #[test]
-fn flows_keep_to_their_path_and_share_them_by_chance() {
+fn flows_keep_their_randomly_chosen_path() {
     let links = links(16, &[5, 25], 60);
     let cc = Spec::named("newreno");
     let mut plan = side_by_side(links, Hop::Hashed, &cc, 12);
@@ -146,7 +148,7 @@ fn flows_keep_to_their_path_and_share_them_by_chance() {
 }
 
 #[test]
-fn packets_that_take_turns_over_unequal_paths_look_lost() {
+fn round_robin_over_unequal_paths_looks_like_loss() {
     // The window is below both pipes: nothing is dropped, so resent segments were only late.
     let cc = Spec::named("const").with("cwnd", Value::Text(format!("{}B", 40 * 1448)));
     let retransmissions = |part| {

@@ -7,7 +7,9 @@ use forebay_scenario::Link;
 use forebay_sim::network::{Flow, Hop, Network, Traffic};
 use forebay_sim::{Halves, PING_FRAME_BYTES, Requests, Simulation, Stack};
 
+/// Round-trip time without queue.
 const RTT: Duration = Duration::from_millis(50);
+/// Rate of the bottleneck.
 const RATE: Rate = Rate::from_mbit_per_sec(24);
 
 fn network(flows: Vec<Flow>, qdisc: &str, loss: f64) -> Network {
@@ -65,7 +67,7 @@ fn run(schedule: &[Request], connections: usize, loss: f64) -> (Simulation, Requ
 }
 
 #[test]
-fn every_answer_is_read_whole_and_in_order_whatever_is_lost() {
+fn answers_arrive_complete_and_ordered_despite_loss() {
     let schedule = schedule(3000, 20);
     let asked: u64 = schedule.iter().map(|request| request.size.as_u64()).sum();
     for loss in [0.0, 0.02] {
@@ -91,7 +93,7 @@ fn every_answer_is_read_whole_and_in_order_whatever_is_lost() {
 }
 
 #[test]
-fn a_request_on_an_idle_path_takes_a_round_trip_and_its_packets() {
+fn idle_path_request_takes_rtt_plus_serialization() {
     let request = |ms, size| Request {
         at: Duration::from_millis(ms),
         size: ByteCount::new(size),
@@ -160,7 +162,7 @@ fn an_open_connection_starts_with_data() {
 }
 
 #[test]
-fn a_law_for_bundles_carries_a_single_flow_without_flooding_its_path() {
+fn bundle_controller_runs_single_flow_without_flooding() {
     for law in ["copa", "setpoint", "basic_delay"] {
         let greedy = flow(Traffic::Source(Source::Greedy { bytes: None }), false);
         let mut network = network(vec![Flow { cc: Spec::named(law), ..greedy }], "fifo", 0.0);

@@ -47,7 +47,7 @@ mod tests {
     }
 
     #[test]
-    fn a_panic_of_one_item_is_the_panic_of_all() {
+    fn panic_of_one_item_reaches_caller() {
         let work = |item: &u64| assert!(*item != 3, "three");
         let items: Vec<u64> = (0..10).collect();
         let panic = std::panic::catch_unwind(|| in_order(&items, 2, work)).unwrap_err();

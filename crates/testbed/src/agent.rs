@@ -27,9 +27,10 @@ use forebay_scenario::{FaultAction, FaultProgram, Platform, Scenario};
 
 /// Interval of the checks whether a starting agent answers.
 const POLL: Duration = Duration::from_millis(10);
-/// After the agent's end, the kernel's fallback takes a connection over once this many round trips have
-/// passed, or once [`PATIENCE_NS`] has passed if that is longer.
+/// Round trips after the agent's end before the kernel's fallback takes a connection over, but at
+/// least [`PATIENCE_NS`].
 const PATIENCE_ROUND_TRIPS: u64 = 4;
+/// Least time (ns) after the agent's end before the kernel's fallback takes a connection over.
 const PATIENCE_NS: u64 = 100_000_000;
 
 /// State of the agent after the faults so far.
@@ -303,7 +304,7 @@ fn after_fault(recordings: &[PathBuf], hit_ns: u64) -> Result<AgentFault, Record
                     (*flow, &report.head, Some((report.window_us, report.acks)), false)
                 }
                 RecordingRow::End { reason } => {
-                    return Err(format!("it ends before the run: {reason}"));
+                    return Err(format!("the recording ends before the run: {reason}"));
                 }
                 _ => return Ok(()),
             };
@@ -373,7 +374,7 @@ mod tests {
     use forebay_host::agent::status::{AgentTotals, AlgorithmStatus};
 
     #[test]
-    fn an_agent_s_fallbacks_are_those_of_all_its_names() {
+    fn agent_fallbacks_sum_over_all_names() {
         let of_name = |count| AlgorithmStatus {
             counters: vec![("opened".into(), 9), ("fallbacks".into(), count)],
             ..AlgorithmStatus::default()
@@ -422,7 +423,7 @@ mod tests {
     }
 
     #[test]
-    fn connections_count_that_fell_back_after_the_fault_and_how_late_the_latest_did() {
+    fn fallbacks_after_fault_are_counted_with_delay() {
         let folder = tempfile::tempdir().unwrap();
         let recordings = [0, 1].map(|number| folder.path().join(number.to_string()));
         // Nothing counts before the fault at 1 s. 4 round trips are 200 ms. The third connection was silent
@@ -464,11 +465,14 @@ mod tests {
     }
 
     #[test]
-    fn a_recording_that_ended_before_the_run_is_no_proof() {
+    fn recording_that_ends_early_is_rejected() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("0");
         write(&path, &[RecordingRow::End { reason: "the disk did not keep up".into() }]);
         let error = after_fault(&[path], 0).unwrap_err().to_string();
-        assert!(error.ends_with("it ends before the run: the disk did not keep up"), "{error}");
+        assert!(
+            error.ends_with("the recording ends before the run: the disk did not keep up"),
+            "{error}"
+        );
     }
 }

@@ -104,6 +104,7 @@ impl<'a> Algorithms<'a> {
 /// A name that no other run has had, of at most 15 bytes: the process and a number within it. The
 /// prefix is `fx`, since agents of users begin with `fb_`.
 fn own_name() -> String {
+    /// Number of the next name of this process.
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let number = NEXT.fetch_add(1, Ordering::Relaxed);
     // Process numbers have at most 22 bits (PID_MAX_LIMIT), six hexadecimal digits.
@@ -117,7 +118,7 @@ mod tests {
     use forebay_host::agent::rules::{Choice, NAME_MAX};
 
     #[test]
-    fn names_are_a_run_s_own_and_an_agent_takes_them() {
+    fn names_are_unique_and_valid_for_an_agent() {
         let [one, other] = [own_name(), own_name()];
         assert_ne!(one, other);
         assert!("fx3fffff_fffff".len() <= NAME_MAX);
@@ -127,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_and_names_stand_for_each_other_and_others_for_themselves() {
+    fn keys_and_names_translate_both_ways() {
         let names = vec![("agent:copa".to_string(), "fx1_0".to_string())];
         let algorithms = Algorithms { names, agent: None, native: None };
         assert_eq!([algorithms.name_of("agent:copa"), algorithms.name_of("bbr")], ["fx1_0", "bbr"]);

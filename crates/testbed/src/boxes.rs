@@ -707,7 +707,7 @@ mod tests {
     }
 
     #[test]
-    fn both_ends_of_both_directions_get_files_that_the_daemons_accept() {
+    fn daemons_accept_files_for_both_directions() {
         let folder = tempfile::tempdir().unwrap();
         let open = File::open(folder.path()).unwrap();
         for reverse in [false, true] {

@@ -22,8 +22,9 @@ pub(crate) const NIC: &str = "eth0";
 pub(crate) const GATEWAY_PORT: &str = "gateway";
 /// Next hop of all packets from the gateway.
 const ROUTER: &str = "10.255.255.254";
-/// Layer-2 addresses of the cable between gateway and fabric.
+/// Layer-2 address of the gateway's end of the cable to the fabric.
 const GATEWAY_MAC: &str = "02:01:ff:00:00:01";
+/// Layer-2 address of the fabric's end of that cable.
 const ROUTER_MAC: &str = "02:01:ff:00:00:02";
 /// Routing table for packets from hosts.
 const TABLE: u32 = 100;

@@ -104,7 +104,7 @@ pub enum TestbedError {
     #[error("{place}: {action}: {source}")]
     Setup { action: &'static str, place: &'static str, source: io::Error },
     /// A tool could not be started.
-    #[error("{place}: {tool}: {source}; `make packages` installs what is missing")]
+    #[error("{place}: {tool}: {source}; `make packages` installs missing tools")]
     Tool { tool: String, place: &'static str, source: io::Error },
     /// A tool failed.
     #[error("{place}: {tool}: {message}")]
@@ -119,7 +119,7 @@ pub enum TestbedError {
     #[error("{name} ended ({status}): {tail}")]
     Died { name: String, status: String, tail: String },
     /// A program did not get ready.
-    #[error("{name} did not say {line:?} within {seconds} s: {tail}")]
+    #[error("{name} did not print {line:?} within {seconds} s: {tail}")]
     Silent { name: String, line: String, seconds: u64, tail: String },
     /// The boxes of a bundle do not hear each other.
     #[error("{name} has not heard its peer within {seconds} s: {tail}")]
@@ -134,7 +134,7 @@ pub enum TestbedError {
     #[error("upset at {pair}: no such pair")]
     UpsetPair { pair: String },
     /// An upset that only a simulator supports.
-    #[error("upset: no machine of the testbed falls asleep")]
+    #[error("upset: the testbed cannot suspend a machine")]
     Asleep,
     /// A fault or an attack for a box that does not exist.
     #[error("fault or attack: {bundle}: no such bundle")]
@@ -143,7 +143,7 @@ pub enum TestbedError {
     #[error("{name}: {source}")]
     Scenario { name: String, source: SpecError },
     /// A socket whose congestion control differs from the flow's would show the behaviour of another.
-    #[error("flow {flow}: a socket ended under {used} and not under {wanted}")]
+    #[error("flow {flow}: a socket ended with algorithm {used} instead of {wanted}")]
     OtherAlgorithm { flow: String, used: String, wanted: String },
     /// A fault of an agent in a run without one.
     #[error("fault: the run has no agent")]
@@ -152,7 +152,7 @@ pub enum TestbedError {
     #[error(transparent)]
     Recording(#[from] RecordingError),
     /// A restart of a running program.
-    #[error("fault: restart of {name}, which is not dead: a kill must come before")]
+    #[error("fault: restart of {name}, which still runs: kill it first")]
     NotDead { name: String },
     /// A file of the run.
     #[error("{}: {source}", path.display())]

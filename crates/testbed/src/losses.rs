@@ -64,7 +64,7 @@ mod tests {
     }
 
     #[test]
-    fn every_loss_of_either_port_counts_and_packets_for_the_kernel_do_not() {
+    fn losses_count_per_port_without_kernel_packets() {
         let lan = [
             ("captured", 90),
             ("passed_stale", 80),
@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_frozen_box_lost_can_be_left_out() {
+    fn losses_of_frozen_box_can_be_excluded() {
         let said = |packets| Losses { packets, ..Losses::default() };
         let mut losses = Losses::default();
         losses.add_since(said(0), said(2));
@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn leaving_traffic_to_the_kernel_counts_until_a_freeze_may_explain_it() {
+    fn kernel_handover_counts_unless_freeze_explains_it() {
         let said = |packets, hand_backs| Losses { packets, hand_backs, ..Losses::default() };
         let mut losses = Losses::default();
         losses.add_since(said(0, 0), said(0, 1));

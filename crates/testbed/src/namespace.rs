@@ -120,7 +120,7 @@ mod tests {
     use crate::tests::skip_without_root;
 
     #[test]
-    fn a_namespace_is_another_network_and_vanishes_when_dropped() {
+    fn namespace_isolates_network_until_dropped() {
         if skip_without_root() {
             return;
         }
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_system_for_pins_is_found_inside_only() {
+    fn pin_file_system_exists_only_inside() {
         if skip_without_root() {
             return;
         }

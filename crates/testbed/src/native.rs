@@ -22,7 +22,7 @@ pub fn run(spec: &NativeSpec) -> Result<(), AgentError> {
     agent::check()?;
     let register = |(kind_name, name): &(String, String)| {
         let kind = native::KernelAlgorithm::named(kind_name).map_err(|allowed| {
-            let text = format!("algorithm {kind_name:?}: this program has {allowed}");
+            let text = format!("algorithm {kind_name:?}: this program supports {allowed}");
             AgentError::SetUp(io::Error::new(io::ErrorKind::InvalidInput, text))
         })?;
         Ok::<_, AgentError>(kind.register(name)?)

@@ -96,7 +96,7 @@ impl Orders {
             Err(_) => return Heard::End,
         }
         if self.heard.len() > ORDER_BYTES_MAX {
-            tracing::warn!(target: "orders", "an order without end");
+            tracing::warn!(target: "orders", "order without line end");
             return Heard::End;
         }
         let Some(end) = self.heard.iter().position(|byte| *byte == b'\n') else {
@@ -107,7 +107,7 @@ impl Orders {
         match Order::parse(line.trim()) {
             Some(order) => Heard::Order(order),
             None => {
-                tracing::warn!(target: "orders", %line, "not an order");
+                tracing::warn!(target: "orders", %line, "unknown order");
                 Heard::Nothing
             }
         }
@@ -125,7 +125,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn orders_survive_a_round_trip_and_other_lines_are_none() {
+    fn orders_round_trip_and_other_lines_fail() {
         for order in [Order::Connect, Order::Finish, Order::Start(0), Order::Start(u64::MAX)] {
             assert_eq!(Order::parse(&order.to_string()), Some(order));
         }

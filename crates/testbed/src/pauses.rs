@@ -75,7 +75,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_watch_ends_with_the_lateness_of_all_processors() {
+    fn watch_returns_lateness_of_all_processors() {
         let watch = PauseWatch::start().unwrap();
         assert_eq!(watch.threads.len(), process::processors().unwrap().len());
         thread::sleep(10 * PERIOD);

@@ -208,9 +208,11 @@ fn times(line: &str) -> Option<[u64; 8]> {
     times.try_into().ok()
 }
 
-/// Field numbers of `/proc/PID/stat` (proc_pid_stat(5)).
+/// Field `utime` of `/proc/PID/stat` (proc_pid_stat(5)): time in user space, in clock ticks.
 const UTIME: usize = 14;
+/// Field `stime` of `/proc/PID/stat`: time in the kernel, in clock ticks.
 const STIME: usize = 15;
+/// Field `policy` of `/proc/PID/stat`: the scheduling policy.
 const POLICY: usize = 41;
 
 /// The field `number` of a stat line; the name in parentheses, field 2, may contain anything.
@@ -234,7 +236,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_kernel_s_thread_of_a_processor_is_found_by_its_name() {
+    fn kernel_thread_of_processor_is_found_by_name() {
         // In containers it may be hidden.
         if let Some(pid) = ksoftirqd(0).unwrap() {
             let name = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap();
@@ -245,14 +247,14 @@ mod tests {
     }
 
     #[test]
-    fn a_virtual_machine_is_told_by_the_flags_of_its_processors() {
+    fn virtual_machine_is_detected_by_processor_flags() {
         assert!(has_hypervisor("model name\t: x\nflags\t\t: fpu sse hypervisor lahf_lm\n"));
         assert!(!has_hypervisor("model name\t: hypervisor\nflags\t\t: fpu sse\n"));
         assert!(!has_hypervisor(""));
     }
 
     #[test]
-    fn fields_are_counted_after_a_name_with_spaces_and_parentheses() {
+    fn stat_fields_follow_names_with_parentheses() {
         let stat = "7 (a) b (c) S 1 2 3 4 5 6 7 8 9 10 11 12 13";
         assert_eq!(field(stat, UTIME).unwrap(), 11);
         assert_eq!(field(stat, STIME).unwrap(), 12);
@@ -269,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn the_time_of_one_processor_is_told_from_that_of_others() {
+    fn processor_time_is_read_from_its_own_line() {
         let stat = "cpu  1 2 3 4 5 6 7 8 0 0\ncpu1 9 9 9 9 9 9 9 9\ncpu10 1 2 3 4 5 6 7 8 9 9\n";
         let time = ProcessorTime::parse(stat, 10, 10).unwrap();
         let expected = ProcessorTime { idle_ns: 90, softirq_ns: 70, steal_ns: 80, total_ns: 360 };

@@ -138,7 +138,7 @@ impl Program {
 
     /// Writes one line to the program.
     pub fn tell(&mut self, line: &str) -> Result<(), TestbedError> {
-        let stdin = self.stdin.as_mut().expect("told before the end");
+        let stdin = self.stdin.as_mut().expect("stdin is open until the end");
         match stdin.write_all(format!("{line}\n").as_bytes()) {
             Ok(()) => Ok(()),
             Err(_) => Err(self.death()),
@@ -284,7 +284,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_full_log_refuses_what_is_written_and_a_blocked_one_takes_nothing() {
+    fn full_log_fails_and_blocked_log_stalls() {
         let nowhere = Path::new("/nonexistent/log");
         let (full, _) = Log::Full.open(nowhere).unwrap();
         let refused = File::from(full).write(b"line\n").unwrap_err();

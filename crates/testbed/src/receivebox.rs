@@ -83,6 +83,7 @@ mod tests {
 
     use super::*;
 
+    /// A second.
     const SECOND: Duration = Duration::from_secs(1);
 
     fn clock(text: &str) -> (ForeignClock, PipeWriter) {
@@ -91,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn it_agrees_until_the_run_starts_and_timers_are_never_put_back() {
+    fn clock_agrees_until_start_and_time_never_steps() {
         let (mut clock, mut told) = clock("0s +10%, 1s -5s");
         let at = |tenths: u32| Timestamp::from_nanos(1 << 40) + SECOND * tenths / 10;
         let ahead_ms = |read: Timestamp, tenths| read.signed_nanos_since(at(tenths)) / 1_000_000;
@@ -108,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn a_testbed_that_is_gone_leaves_the_clock_as_it_is() {
+    fn clock_is_unchanged_without_testbed() {
         let (mut clock, told) = clock("0s +10%");
         drop(told);
         let now = Timestamp::from_nanos(7);

@@ -44,11 +44,13 @@ const CHUNK: usize = 256 << 10;
 const LEAD: Duration = Duration::from_millis(300);
 /// Longest time until the boxes hear each other.
 const PEER_TIMEOUT: Duration = Duration::from_secs(30);
+/// Offloads of a usual network card. They are on for every device.
 const OFFLOADS: [Offload; 4] = [Offload::TxChecksum, Offload::Gso, Offload::Tso, Offload::Gro];
 /// Address of the far side.
 const FAR: Ipv4Addr = Ipv4Addr::new(10, 30, 2, 1);
 /// Address in the far side's network that no machine has.
 const NOBODY: Ipv4Addr = Ipv4Addr::new(10, 30, 2, 9);
+/// Port of the receivers on the far side.
 const PORT: u16 = 7000;
 
 /// Forwards the packets.

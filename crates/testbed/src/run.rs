@@ -549,7 +549,7 @@ mod tests {
     }
 
     #[test]
-    fn what_one_side_saw_is_added_to_the_flows_of_the_other() {
+    fn both_sides_merge_into_one_flow() {
         let [bulk, cbr, other] = [0, 1, 2];
         let flow = |flow| FlowRecord { flow, ..FlowRecord::default() };
         let sender = |port, cc: &str| Sender {

@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn a_share_passes_a_receivebox_by_from_the_start_or_later() {
+    fn bypass_share_starts_at_start_or_later() {
         let mut scenario = scenario("copa");
         let [few, half] = [0.2, 0.5].map(|share| Ratio::new(share).unwrap());
         scenario.bundles[0].unseen = few;
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fault_hits_a_box_of_a_bundle_that_there_is() {
+    fn fault_needs_a_box_of_existing_bundle() {
         let sendbox = target(&scenario("copa"), "b", BoxEnd::Sendbox).unwrap();
         assert_eq!((sendbox.pair, sendbox.reverse), (0, false));
         let error = target(&scenario("copa"), "c", BoxEnd::Sendbox).unwrap_err().to_string();
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn a_route_has_the_initial_window_of_its_flows() {
+    fn route_has_initial_window_of_its_flows() {
         let mut scenario = scenario("copa");
         let greedy = Traffic::Greedy { flows: 1 };
         let flow = Flow::new("bulk", Spec::named("reno"), seconds(3.0), greedy);
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn a_class_in_python_is_named_to_boxes_by_its_file() {
+    fn python_class_is_passed_to_boxes_by_file() {
         let file = tempfile::NamedTempFile::new().unwrap().into_temp_path();
         let folder: &'static str = file.to_str().unwrap().to_string().leak();
         let algorithm = Algorithm { name: "of_a_file", params: &[], ..constant::ALGORITHM };

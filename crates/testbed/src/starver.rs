@@ -63,7 +63,7 @@ mod tests {
     use crate::process;
 
     #[test]
-    fn a_starved_process_gets_a_tenth_and_then_all() {
+    fn starved_process_gets_tenth_then_all() {
         let mut busy = Command::new("sh").args(["-c", "while :; do :; done"]).spawn().unwrap();
         let cpu_ms = || process::cpu_time_ns(busy.id()).unwrap() / 1_000_000;
         let starver = Starver::start(busy.id()).unwrap();

@@ -92,6 +92,7 @@ pub enum Site {
 }
 
 impl Site {
+    /// All sites of a pair.
     const ALL: [Self; 4] = [Self::LeftHosts, Self::RightHosts, Self::LeftBox, Self::RightBox];
 
     /// Address of the site in pair `pair`.
@@ -569,7 +570,7 @@ mod tests {
     use crate::tests::skip_without_root;
 
     #[test]
-    fn hosts_hand_super_packets_to_their_box_and_no_further() {
+    fn super_packets_end_at_the_box() {
         if skip_without_root() {
             return;
         }
@@ -592,7 +593,7 @@ mod tests {
     }
 
     #[test]
-    fn an_initial_window_is_a_route_at_one_end_and_a_buffer_at_the_other() {
+    fn initial_window_sets_route_and_receive_buffer() {
         if skip_without_root() {
             return;
         }
@@ -612,7 +613,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_boxes_receive_is_work_for_the_other_processors() {
+    fn box_receive_work_runs_on_other_processors() {
         if skip_without_root() || forebay_skips::skip_without(forebay_skips::Need::Steering) {
             return;
         }
@@ -624,7 +625,7 @@ mod tests {
                 .find_map(|row| Some(row.split_once("rps_default_mask = ")?.1.into()))
         };
         let Some(nowhere) = steering(None) else {
-            panic!("{STEERING} is there and not told");
+            panic!("{STEERING} exists but the settings lack it");
         };
         let mask = |text: String| u32::from_str_radix(&text.replace(',', ""), 16).unwrap();
         assert_eq!((mask(nowhere), steering(Some(&processors)).map(mask)), (0, Some(1)));

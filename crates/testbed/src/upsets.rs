@@ -310,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn a_forged_frame_is_a_whole_datagram_in_the_name_of_the_hosts() {
+    fn forged_frame_is_valid_datagram_from_hosts() {
         let mut frame = forged_frame(0);
         set_number(&mut frame, 0x1234);
         assert_eq!(frame.len(), FORGED_BYTES);
@@ -323,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn every_change_of_a_device_is_made_and_taken_back() {
+    fn device_changes_are_made_and_undone() {
         if skip_without_root() {
             return;
         }

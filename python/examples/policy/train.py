@@ -1,12 +1,12 @@
-"""Trains a small policy with numpy alone, and shows what it is good for and where it fails.
+"""Trains a small policy with only numpy, and shows where it works and where it fails.
 
-Run it in a folder of its own with ``forebay[rl,onnx]``: ``python3 train.py``. It
+Run it in an empty folder with ``forebay[rl,onnx]``: ``python3 train.py``. It
 
-1. learns on paths that are drawn anew for each episode, and writes ``policy.onnx``;
-2. sets it beside Cubic on 24 paths that it has not met;
-3. lets it decide in a simulated sendbox, beside Copa, setpoint and Nimbus.
+1. learns on paths that are drawn for each episode, and writes ``policy.onnx``;
+2. compares it with Cubic on 24 held-out paths;
+3. compares it with Copa, setpoint and Nimbus in a simulated sendbox.
 
-The same on real TCP, as root in the same folder: ``forebay run .../sendbox.toml --backend emu``.
+For the same on real TCP, as root in the same folder: ``forebay run .../sendbox.toml --backend emu``.
 """
 
 import argparse
@@ -29,16 +29,16 @@ RANGES = {
     "bottleneck.rtt": "10ms..120ms:log",
     "bottleneck.qdisc.limit": "20p..800p:log",
 }
-#: Long enough for any path to be filled, and for the queue to be found.
+#: Long enough to fill any path and to build its queue.
 EPISODE = {"stop": "200rtt", "warmup": "0s"}
-#: What it is judged by: every combination.
+#: Held-out paths: every combination.
 HELD_OUT = {
     "bottleneck.rate": ["6Mbit/s", "12Mbit/s", "24Mbit/s", "48Mbit/s"],
     "bottleneck.rtt": ["15ms", "45ms", "100ms"],
     "bottleneck.qdisc.limit": ["1bdp", "4bdp"],
 }
 
-#: Share of what others carry, and multiple of their queue, beyond which the policy is called behind.
+#: The policy is behind another algorithm below this share of its goodput, or above this multiple of its queue.
 CARRIES, QUEUES = 0.95, 1.5
 
 
@@ -89,7 +89,7 @@ def in_a_sendbox():
         arms.pop("status_quo")
         for name, (theirs, their_queue) in arms.items():
             if carried < CARRIES * theirs:
-                print(f"{cell}: behind {name}: carries {carried / theirs:.0%} of what that does")
+                print(f"{cell}: behind {name}: has {carried / theirs:.0%} of its goodput")
             if queue > QUEUES * their_queue:
                 print(f"{cell}: behind {name}: {queue:.0f} packets wait instead of {their_queue:.0f}")
     print(result.report)
@@ -98,8 +98,8 @@ def in_a_sendbox():
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--generations", type=int, default=300, help="steps of the learner (300)")
-    parser.add_argument("--seed", type=int, default=1, help="what all that is drawn depends on (1)")
-    parser.add_argument("--trained", action="store_true", help=f"take the {FILE} that there is")
+    parser.add_argument("--seed", type=int, default=1, help="seed of all random choices (1)")
+    parser.add_argument("--trained", action="store_true", help=f"use the existing {FILE}")
     options = parser.parse_args()
     if not options.trained:
         train(options.generations, options.seed)

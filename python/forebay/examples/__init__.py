@@ -1,1 +1,1 @@
-"""Algorithms as classes, to read and to begin with."""
+"""Example algorithms as classes, to read and to start from."""

@@ -2,16 +2,17 @@
 
 ::
 
-    target    W / (base + x) = 1 / (delta x): so a queue of 1/delta stands, here max(6 packets, 0.75 ms x mu)
-    step      W +- v / (2 delta) a round trip, towards the target
-    v         doubles after 3, 5, 7, .. round trips in one direction, 1 again at a change of it
-    x         least round trip of the last four measurements, less the base
-    base      least round trip; measured anew every 10 s, with a window below what fills the path
-    mu        largest delivery rate of the last ten round trips, a second at least
+    target    W / (base + x) = 1 / (delta x), so a queue of 1/delta remains, here max(6 packets, 0.75 ms x mu)
+    step      W +- v / (2 delta) per round trip, towards the target
+    v         doubles after 3, 5, 7, .. round trips in one direction, and is 1 again after a change of direction
+    x         smallest round trip of the last four measurements, less the base
+    base      smallest round trip, measured again every 10 s with a window that leaves the path slightly idle
+    mu        largest delivery rate of the last ten round trips, over at least a second
 
-The departures from the paper are those of ``crates/core/src/cc/algorithms/copa.rs``, where their reasons stand: a target that follows
-the rate, half of its steps, the least of four measurements, and no competitive mode. That algorithm, ``copa`` in plans, also
-tells others' queues from its own, which this one does not: its base grows by what others have standing.
+The departures from the paper are the same as in ``crates/core/src/cc/algorithms/copa.rs``, which gives the reasons: a target
+that follows the rate, half of the paper's steps, the smallest of four measurements, and no competitive mode. That algorithm,
+``copa`` in plans, also distinguishes queues of cross traffic from its own. This example does not: its base grows with queues
+of cross traffic.
 """
 
 from __future__ import annotations
@@ -20,42 +21,42 @@ from collections import deque
 
 import forebay
 
-#: Queue to aim for: six packets, or what comes in three quarters of the millisecond of noise that is assumed.
+#: Target queue: six packets, or the packets of 0.75 ms, three quarters of the assumed noise.
 TARGET_PACKETS = 6
 TARGET_S = 0.75e-3
-#: Step a round trip over 1/delta, and the largest over the window.
+#: Step per round trip, as a share of 1/delta, and its limit as a share of the window.
 STEP = 0.5
 STEP_MAX = 1 / 8
-#: Round trips in one direction until the velocity doubles, and from then on until it doubles again.
+#: Round trips in one direction until the velocity first doubles, and until it doubles again.
 SAME_DIRECTION = 3
 DOUBLING = 2
-#: Largest window over what was delivered of late in a base.
+#: Largest window, relative to the recent delivery rate times the base.
 GROWTH = 1.25
-#: The base is measured so often (s), and at this share of the window that fills the path.
+#: Interval between measurements of the base (s), and the window then, as a share of the one that fills the path.
 DRAIN_EVERY_S = 10.0
 DRAIN_SHARE = 0.95
-#: Round trips until a drain has emptied the queue, and for which it measures then.
+#: Round trips until a drain has emptied the queue, and round trips of measurement after that.
 DRAIN_SETTLES = 2
 DRAIN_MEASURES = 2
-#: Round trips for which four targets may stand: then the path may have become longer.
+#: Round trips with a queue of four targets until a drain begins: the path may have become longer.
 QUEUED_MAX = 8
-#: Share of idle time from which there is too little to send to learn from it.
+#: Share of idle time above which measurements say little about the path.
 IDLE_SHARE = 0.05
-#: Least and largest window, in packets and in bytes.
+#: Smallest window in packets, and largest window in bytes.
 PACKETS_MIN = 4
 BYTES_MAX = 1 << 32
 
 
 @forebay.algorithm("copa_py", needs=["rtt", "delivery_rate"], every="10ms")
 class Copa:
-    """Copa in Python: a short queue whose delay tells whether to send more"""
+    """Copa in Python: keeps a short queue, whose delay decides whether to send more"""
 
     def init(self, start):
         self.mss = start.mss_bytes
         self.window = self.initial = float(start.initial_cwnd_bytes)
         self.is_slow_start = True
         self.base_s = None
-        #: The last round trips (s), and the times (s) and delivery rates (bytes/s) of ten of them.
+        #: The last round trips (s), and the times (s) and delivery rates (bytes/s) of ten round trips.
         self.rtts = deque(maxlen=4)
         self.rates = deque()
         self.mean_rate = 0.0
@@ -71,7 +72,7 @@ class Copa:
         self.queued_s = 0.0
 
     def restart(self):
-        """The window was set otherwise than by steps."""
+        """Begins again after the window was not set by a step."""
         self.velocity = 1.0
         self.direction = None
         self.lasted = 0
@@ -140,7 +141,7 @@ class Copa:
         self.mean_rate += min(since_s / (1.5 * loop_s), 1.0) * (rate - self.mean_rate)
 
     def slow_start(self, now_s, acked, target, is_idle):
-        """Doubles the window each round trip until the queue is longer than is aimed for."""
+        """Doubles the window each round trip until the queue exceeds the target."""
         if self.queue_s * self.window / (self.base_s + self.queue_s) <= target:
             if not is_idle:
                 self.window += min(acked, self.window)
@@ -173,7 +174,7 @@ class Copa:
             self.compare(target)
 
     def compare(self, target):
-        """Once a round trip: does the window keep its direction?"""
+        """Once per round trip, checks whether the window keeps its direction."""
         direction = 1 if self.window > self.compared else -1
         if direction == self.direction:
             self.lasted += 1
@@ -186,7 +187,7 @@ class Copa:
         self.direction, self.compared, self.since_compared_s = direction, self.window, 0.0
 
     def watch(self, now_s, since_s, loop_s, targets, is_idle):
-        """Begins a drain when one is due, or a queue stands that the window does not explain."""
+        """Begins a drain when it is due, or when the window does not explain the queue."""
         self.queued_s = self.queued_s + min(since_s, loop_s) if targets > 4 else 0.0
         if self.drain_due_s is None:
             self.drain_due_s = now_s + DRAIN_EVERY_S
@@ -198,7 +199,7 @@ class Copa:
             self.window = DRAIN_SHARE * self.drain_rate * self.base_s
 
     def drain(self, now_s, loop_s, rtt_s, target):
-        """Holds the window below what fills the path, and takes what is measured then for the base."""
+        """Keeps the window below the one that fills the path, and measures the base."""
         for_s = now_s - self.drain_began_s
         if for_s < DRAIN_SETTLES * loop_s:
             return

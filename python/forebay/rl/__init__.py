@@ -1,26 +1,27 @@
-"""Plans as environments in which congestion control is learnt, and what was learnt as a file.
+"""Plans as environments for learning congestion control, and learnt policies as files.
 
-An environment is a plan in the simulator, which stands still while an agent decides: once a mean round trip, 10 ms to
-1 s apart. Agents are flows and bundles. ``make`` gives one environment with one agent (Gymnasium), ``make_vec`` many of
-them on threads in Rust, ``make_parallel`` one with several agents (PettingZoo). ``gymnasium.make`` and
-``gymnasium.make_vec`` know the first two as ``forebay/Plan-v0``. The extra ``rl`` brings both libraries.
+An environment is a plan in the simulator. The simulation pauses while an agent decides, once per mean round trip, at
+intervals of 10 ms to 1 s. Agents are flows and bundles. ``make`` makes one environment with one agent (Gymnasium),
+``make_vec`` many environments on threads in Rust, and ``make_parallel`` one with several agents (PettingZoo).
+``gymnasium.make`` and ``gymnasium.make_vec`` know the first two as ``forebay/Plan-v0``. The extra ``rl`` installs both
+libraries.
 
-Observations are float32 of shape ``(history, 14)``, the newest row last: the seven values of ``FEATURES``, each without
-a scale and within its bounds, and behind them for each a 1 where it is known and a 0 where it is not. Rows before the
-first decision are 0. Actions are float32 of shape ``(1,)``, -1 to 1: the window or rate is multiplied by 2 to the power
-of it. The end of a plan's time is a truncation; nothing terminates.
+Observations are float32 of shape ``(history, 14)``, with the newest row last. A row has the seven values of ``FEATURES``,
+dimensionless and within their bounds. After them follows a 1 for each known value and a 0 for each unknown one. Rows
+before the first decision are 0. Actions ``a`` are float32 of shape ``(1,)``, -1 to 1, and multiply the window or rate by
+``2**a``. The end of a plan's time is a truncation; nothing terminates.
 
-An episode depends on its scenario, its seed and the actions alone, byte for byte, on however many threads.
+An episode depends only on its scenario, its seed and the actions, byte for byte, for any number of threads.
 
-All three take a plan, or what ``forebay.Plan`` takes; there the plan may name the algorithm ``learner``, too. They have
-the keyword arguments of ``Settings``, and raise
+All three functions take a plan or an argument of ``forebay.Plan``. The plan may also name the algorithm ``learner``. Their
+keyword arguments are those in ``Settings``. They raise
 
-- ``forebay.PlanError`` where the plan cannot be used,
-- ``forebay.InputError`` where another argument is wrong or nobody decides,
-- ``forebay.RunError`` where a simulation fails, and whatever an algorithm in Python that takes part in it raises.
+- ``forebay.PlanError`` if the plan is invalid,
+- ``forebay.InputError`` if another argument is wrong or the plan has no agent,
+- ``forebay.RunError`` if a simulation fails, and the exceptions of algorithms in Python that take part.
 
-``export`` writes layers of numpy as the file that the algorithm ``policy`` decides by (extra ``onnx``), ``Policy``
-evaluates such a file, and ``evolve`` is a learner that needs numpy alone.
+``export`` writes numpy layers as a file for the algorithm ``policy`` (extra ``onnx``). ``Policy`` evaluates such a file.
+``evolve`` is a learner that needs only numpy.
 """
 
 from __future__ import annotations
@@ -64,13 +65,13 @@ def make(plan: PlanLike, **settings: Unpack[Settings]) -> Env:
 def make_vec(
     num_envs: int, plan: PlanLike, *, threads: int | None = None, **settings: Unpack[Settings]
 ) -> VectorEnv:
-    """So many environments of a plan with one agent, stepped together.
+    """Several environments of a plan with one agent, stepped together.
 
     Args:
-        num_envs: How many.
+        num_envs: Number of environments.
         plan: The plan.
-        threads: Threads that step them, started once. Default: one for each processor. Nothing but the time depends on
-            them.
+        threads: Threads that step the environments, started once. Default: one per processor. They change only the time
+            that a step takes.
     """
     if threads is None:
         threads = os.cpu_count() or 1

@@ -22,10 +22,10 @@ _SEEDS = 2**63
 
 
 class Env(gymnasium.Env[_Floats, _Floats]):
-    """An environment with one agent; ``make`` makes it.
+    """An environment with one agent, made by ``make``.
 
-    ``info`` has ``outcome``, an ``Outcome`` of what happened since the last decision (None for what is not known), and
-    ``now_ns``, the time in the episode.
+    ``info`` has ``outcome``, an ``Outcome`` of the time since the last decision (unknown values are None), and ``now_ns``, the
+    time in the episode.
     """
 
     metadata: dict[str, Any] = {"render_modes": []}
@@ -33,7 +33,7 @@ class Env(gymnasium.Env[_Floats, _Floats]):
     def __init__(self, scenario: _forebay.Scenario) -> None:
         agents = scenario.agents
         if len(agents) != 1:
-            allowed = "allowed is one of them, or make_parallel"
+            allowed = "allowed is one agent, or make_parallel"
             raise InputError(f"agents {', '.join(agents)}: {allowed}")
         self.observation_space, self.action_space = spaces(scenario)
         self._native = _forebay.Environment.of(scenario)
@@ -42,7 +42,7 @@ class Env(gymnasium.Env[_Floats, _Floats]):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[_Floats, _Info]:
-        """Begins an episode, drawn by ``seed`` or else by what the last seed leads to; there are no options."""
+        """Begins an episode, drawn from ``seed`` or, without it, from the sequence of the last seed. There are no options."""
         super().reset(seed=seed)
         # An episode ends if an exception is raised in it.
         self._goes_on = False
@@ -51,7 +51,7 @@ class Env(gymnasium.Env[_Floats, _Floats]):
         return self._observation(), self._info()
 
     def step(self, action: _Floats) -> tuple[_Floats, float, bool, bool, _Info]:
-        """Takes an action, and goes on to the next decision or the end of the episode."""
+        """Takes an action, and continues to the next decision or the end of the episode."""
         if not self._goes_on:
             raise InputError("step: allowed after reset, until the episode ends")
         self._native.act(0, np.asarray(action, np.float32).item())
@@ -62,7 +62,7 @@ class Env(gymnasium.Env[_Floats, _Floats]):
 
     @property
     def parameters(self) -> dict[str, str]:
-        """What the episode was drawn to be: every number of its experiment, by the dotted keys of the plan."""
+        """All values of the episode's experiment, by the dotted keys of the plan."""
         return dict(self._native.parameters())
 
     def _observation(self) -> _Floats:
@@ -75,11 +75,10 @@ class Env(gymnasium.Env[_Floats, _Floats]):
 
 
 class VectorEnv(gymnasium.vector.VectorEnv[_Floats, _Floats, np.ndarray[Any, Any]]):
-    """Environments of one scenario with one agent each; ``make_vec`` makes them.
+    """Environments of one scenario with one agent each, made by ``make_vec``.
 
-    They step in Rust on threads that stay, with the interpreter let go, into arrays that are the caller's. The step
-    after one that ended an episode begins the next one: it takes no action and its reward is 0
-    (``AutoresetMode.NEXT_STEP``).
+    They step in Rust on permanent threads without the interpreter lock, into arrays of the caller. After the end of an
+    episode, the next step begins a new episode: it takes no action and its reward is 0 (``AutoresetMode.NEXT_STEP``).
     """
 
     metadata: dict[str, Any] = {"render_modes": [], "autoreset_mode": AutoresetMode.NEXT_STEP}
@@ -100,9 +99,9 @@ class VectorEnv(gymnasium.vector.VectorEnv[_Floats, _Floats, np.ndarray[Any, Any
         """Begins an episode in every environment.
 
         Args:
-            seed: A seed, to which the number of each environment is added, or one for each: environments with one seed
-                have the same episodes, one after the other. None: drawn.
-            options: There are none.
+            seed: A seed, to which each environment adds its number, or a list with a seed for each. Environments with the
+                same seed have the same sequence of episodes. None for random seeds.
+            options: Not used.
 
         Returns:
             Observations of shape ``(num_envs, history, 14)``, and an empty dict.
@@ -129,7 +128,7 @@ class VectorEnv(gymnasium.vector.VectorEnv[_Floats, _Floats, np.ndarray[Any, Any
             actions: Shape ``(num_envs, 1)``.
 
         Returns:
-            Observations as of ``reset``; rewards (float64), whether an episode terminated (never) and whether it was
+            Observations as in ``reset``; rewards (float64), whether an episode terminated (never) and whether it was
             truncated, each of shape ``(num_envs,)``; and an empty dict.
         """
         into = self._arrays()
@@ -139,7 +138,7 @@ class VectorEnv(gymnasium.vector.VectorEnv[_Floats, _Floats, np.ndarray[Any, Any
 
     @property
     def outcomes(self) -> list[_forebay.Outcome]:
-        """What happened in each environment from its last decision but one to its last: what a reward is made of."""
+        """The outcome of the last decision in each environment. Rewards are computed from it."""
         return self._native.outcomes()
 
     def _arrays(self) -> tuple[_Floats, np.ndarray[Any, Any], np.ndarray[Any, Any]]:

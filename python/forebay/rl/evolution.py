@@ -1,4 +1,4 @@
-"""A learner that needs numpy alone: evolution strategies."""
+"""A learner that needs only numpy: evolution strategies."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 
 _Array = np.ndarray[Any, Any]
 
-#: Standard deviation by which members of a generation differ from its mean.
+#: Standard deviation of the members of a generation around its mean.
 _SIGMA = 0.1
-#: Adam's first step, and how long its means remember (Kingma and Ba, ICLR 2015, algorithm 1).
+#: Adam's initial step size, the decay of its means, and epsilon (Kingma and Ba, ICLR 2015, algorithm 1).
 _STEP, _BETA_1, _BETA_2, _EPSILON = 0.02, 0.9, 0.999, 1e-8
-#: How far a pair counts that differs more than others, in standard deviations.
+#: Limit for the difference of a pair, in standard deviations.
 _OUTLIER = 3.0
-#: Generations from one comparison of the mean with the best so far to the next.
+#: Generations between comparisons of the mean with the best mean so far.
 _CHECK = 20
 
 
@@ -36,22 +36,22 @@ def evolve(
     seed: int = 1,
     progress: bool | Told | None = None,
 ) -> list[Layer]:
-    """Learns a policy of dense layers with tanh behind each, as ``export`` takes them.
+    """Learns a policy of dense layers with tanh after each, as ``export`` takes them.
 
-    Each generation is a mean and, on either side of it, pairs of members that differ from it by noise; both of a pair
-    meet the same paths. The mean moves towards the better ones, by steps that become shorter (evolution strategies:
-    Salimans et al., 2017, arXiv:1703.03864, algorithm 1, with mirrored noise and Adam). No gradient of the network is
-    needed, and all members step together. What is returned is the mean that was best on paths that it was not moved by.
+    A generation has a mean, and pairs of members at opposite sides of it that differ by noise. Both members of a pair meet
+    the same paths. The mean moves towards the better members, in steps that become shorter (evolution strategies: Salimans
+    et al., 2017, arXiv:1703.03864, algorithm 1, with mirrored noise and Adam). The learner needs no gradient of the network,
+    and all members step together. It returns the best mean on held-out paths.
 
     The same arguments give the same layers, byte for byte, on one machine.
 
     Args:
-        environments: An even number of them, each of which has a member; 64 is a good number. They are reset.
-        hidden: Outputs of each layer but the last.
-        generations: How many. One of 64 environments takes a second or two of two cores.
+        environments: An even number of environments, one per member; 64 is a good number. They are reset.
+        hidden: Outputs of each layer except the last.
+        generations: Number of generations. One with 64 environments takes a second or two on two cores.
         steps: Decisions of each member in a generation.
-        seed: What all that is drawn depends on.
-        progress: As of ``forebay.run``; it tells the mean reward of a decision in the generation.
+        seed: Seed of all random choices.
+        progress: As in ``forebay.run``. It shows the mean reward per decision in the generation.
 
     Raises:
         InputError: An odd number of environments, or a number below 1.
@@ -95,7 +95,7 @@ def _seeds(draw: np.random.Generator, count: int) -> list[int]:
 def _rewards(
     environments: VectorEnv, network: _Network, members: _Array, seeds: list[int], steps: int
 ) -> _Array:
-    """The mean reward of the decisions of each member."""
+    """The mean reward per decision of each member."""
     layers = network.of_members(members.astype(np.float32))
     observations, _ = environments.reset(seed=seeds)
     total, decisions = np.zeros(len(members)), np.zeros(len(members))
@@ -111,7 +111,7 @@ def _rewards(
 
 
 class _Network:
-    """Dense layers whose numbers are a vector of ``size``."""
+    """Dense layers whose parameters are a vector of length ``size``."""
 
     def __init__(self, inputs: int, hidden: Sequence[int]) -> None:
         ends = [inputs, *hidden, 1]
@@ -119,7 +119,7 @@ class _Network:
         self.size = sum((inputs + 1) * outputs for inputs, outputs in self._shapes)
 
     def start(self, draw: np.random.Generator) -> _Array:
-        """Numbers to start with: the action is 0 whatever comes in, and layers before the last are of unit gain."""
+        """Initial parameters. The action is always 0, and layers before the last have unit gain."""
         parts: list[_Array] = []
         for inputs, outputs in self._shapes[:-1]:
             parts += [draw.standard_normal(inputs * outputs) / np.sqrt(inputs), np.zeros(outputs)]
@@ -138,7 +138,7 @@ class _Network:
         return layers
 
     def actions(self, layers: list[tuple[_Array, _Array]], observations: _Array) -> _Array:
-        """What each member answers to its observation, of shape ``(members, 1)``."""
+        """The action of each member for its observation, of shape ``(members, 1)``."""
         values = observations.reshape(len(observations), 1, -1)
         for weights, biases in layers:
             values = np.tanh(values @ weights + biases)
@@ -151,7 +151,7 @@ class _Network:
 
 
 class _Adam:
-    """Steps upwards by a gradient that is known but roughly."""
+    """Ascends along an estimate of the gradient."""
 
     def __init__(self, size: int) -> None:
         self._mean, self._square, self._count = np.zeros(size), np.zeros(size), 0

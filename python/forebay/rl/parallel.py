@@ -18,15 +18,15 @@ _Infos = dict[str, dict[str, Any]]
 
 
 class ParallelEnv(pettingzoo.ParallelEnv[str, _Floats, _Floats]):  # type: ignore[misc]
-    """An environment whose agents are flows and bundles; ``make_parallel`` makes it.
+    """An environment whose agents are flows and bundles, made by ``make_parallel``.
 
-    Each agent decides once in its own round trip, and a step goes on to the next decision of anybody. So ``infos`` say
-    in ``waits`` whether an agent decides now. Of others actions are not taken, and need not be given; their rewards are
-    0. One that waits and is given none keeps what it has. At the end of the episode all agents have a reward, and are
-    truncated. ``outcome`` is what happened to the agent between its last two decisions, ``now_ns`` the time in the
+    Each agent decides once per round trip of its own. A step continues to the next decision of any agent. In ``infos``,
+    ``waits`` says whether an agent decides now. The environment ignores actions of the other agents, and their rewards are
+    0. A waiting agent without an action keeps its window or rate. At the end of the episode all agents have a reward and
+    are truncated. ``outcome`` covers the time between the agent's last two decisions, and ``now_ns`` is the time in the
     episode.
 
-    Bundles come first among agents, called as in the plan; flows that are several have a number behind their name.
+    Bundles are the first agents, with their names in the plan. Flows with a count have a number after their name.
     """
 
     metadata: dict[str, Any] = {"render_modes": [], "name": "forebay_plan_v0"}
@@ -51,7 +51,7 @@ class ParallelEnv(pettingzoo.ParallelEnv[str, _Floats, _Floats]):  # type: ignor
     def reset(
         self, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[dict[str, _Floats], _Infos]:
-        """Begins an episode, drawn by ``seed`` or else by what the last seed leads to; there are no options."""
+        """Begins an episode, drawn from ``seed`` or, without it, from the sequence of the last seed. There are no options."""
         if seed is not None:
             self._seeds = np.random.default_rng(seed)
         # An episode ends if an exception is raised in it.
@@ -64,7 +64,7 @@ class ParallelEnv(pettingzoo.ParallelEnv[str, _Floats, _Floats]):  # type: ignor
     def step(
         self, actions: Mapping[str, _Floats]
     ) -> tuple[dict[str, _Floats], dict[str, float], dict[str, bool], dict[str, bool], _Infos]:
-        """Takes the actions of those that wait, and goes on to somebody's decision or the end of the episode."""
+        """Takes the actions of waiting agents, and continues to the next decision or the end of the episode."""
         if not self.agents:
             raise InputError("step: allowed after reset, until the episode ends")
         for place in self._native.waiting():
@@ -73,8 +73,8 @@ class ParallelEnv(pettingzoo.ParallelEnv[str, _Floats, _Floats]):  # type: ignor
                 self._native.act(place, np.asarray(action, np.float32).item())
         self.agents = []
         goes_on = self._native.advance()
-        everybody = range(len(self.possible_agents))
-        waiting = set(self._native.waiting() if goes_on else everybody)
+        every = range(len(self.possible_agents))
+        waiting = set(self._native.waiting() if goes_on else every)
         rewards = {
             agent: self._native.reward(place) if place in waiting else 0.0
             for place, agent in enumerate(self.possible_agents)

@@ -1,4 +1,4 @@
-"""Policies: layers of numpy as a file, and files as functions."""
+"""Policies: numpy layers as files, and files as functions."""
 
 from __future__ import annotations
 
@@ -15,28 +15,28 @@ from forebay.errors import InputError
 #: Weights of shape ``(inputs, outputs)`` and biases of shape ``(outputs,)`` of a dense layer.
 Layer = tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]
 
-#: Numbers of a row of an observation: a value and whether it is known, for each feature.
+#: Numbers in a row of an observation: for each feature its value and whether it is known.
 _WIDTH = 2 * len(_forebay.FEATURES)
-#: Most rows of an observation.
+#: Largest number of rows in an observation.
 _HISTORY_MAX = 64
 
-#: What ONNX calls what stands between layers.
+#: ONNX operators of the activations between layers.
 _ACTIVATIONS = {"tanh": "Tanh", "relu": "Relu", "sigmoid": "Sigmoid"}
 
-#: Versions of ONNX's operators and of its format: of 2022, which any onnxruntime of today reads.
+#: Versions of ONNX operators and format. They are from 2022, so every current onnxruntime reads them.
 _OPSET, _IR_VERSION = 17, 8
 
 
 class Policy:
-    """A policy from an ONNX file, evaluated as simulator, sendbox and agent do it: in Rust, without onnxruntime.
+    """A policy from an ONNX file. It runs in Rust without onnxruntime, as in simulator, sendbox and agent.
 
-    Plans that name this file have it from here on as it is now.
+    From now on plans that name this file use its current content.
 
     Args:
-        file: What ``export`` wrote or anything that ``docs/howto/train-a-policy.md`` allows.
+        file: A file from ``export``, or any file that ``docs/research/train-a-policy.md`` allows.
 
     Raises:
-        InputError: The file cannot be read, or has what is not allowed: the node, and what is allowed.
+        InputError: The file cannot be read or is not allowed. The message names the node and the allowed content.
     """
 
     def __init__(self, file: str | os.PathLike[str]) -> None:
@@ -48,16 +48,16 @@ class Policy:
         return self._native.observation_len() // _WIDTH
 
     def __call__(self, observations: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-        """The actions for observations, as the file gives them: hosts bring them to -1 to 1.
+        """The actions for observations, as the file gives them. Hosts clamp them to -1 to 1.
 
         Args:
-            observations: Shape ``(history, 14)``, or with further dimensions before these.
+            observations: Shape ``(history, 14)``, optionally with more dimensions in front.
 
         Returns:
-            float32 of shape ``(1,)``, or with the further dimensions before it.
+            float32 of shape ``(1,)``, with the same dimensions in front.
 
         Raises:
-            InputError: Observations of another history.
+            InputError: The observations have another history.
         """
         observations = np.ascontiguousarray(observations, np.float32)
         actions = np.empty((*observations.shape[:-2], 1), np.float32)
@@ -74,20 +74,20 @@ def export(
 ) -> Policy:
     """Writes dense layers as an ONNX file that the algorithm ``policy`` takes (extra ``onnx``).
 
-    A file that is there is replaced once the new one is whole.
+    An existing file is replaced when the new one is complete.
 
     Args:
         file: Path of the file.
-        layers: From the observation, flattened row by row, to the action: the first has 14 inputs for each row of the
-            history, each of the others as many as the one before it has outputs, and the last has one output.
-        hidden: What stands behind all layers but the last.
-        output: What stands behind the last one. Of ``linear`` hosts bring the result to -1 to 1.
+        layers: From the observation, flattened row by row, to the action. The first layer has 14 inputs for each row of the
+            history. Each later layer has as many inputs as the previous one has outputs. The last has one output.
+        hidden: Activation after all layers except the last.
+        output: Activation after the last layer. With ``linear``, hosts clamp the result to -1 to 1.
 
     Returns:
-        The policy as it is read from the file.
+        The policy, read from the file.
 
     Raises:
-        InputError: Layers that do not fit together, or numbers that are not finite.
+        InputError: Layers do not fit together, or numbers are not finite.
         ModuleNotFoundError: onnx is not installed.
     """
     from onnx import TensorProto, helper, numpy_helper
@@ -142,7 +142,7 @@ def _check(layers: Sequence[Layer]) -> None:
         if weights.ndim != 2 or biases.shape != weights.shape[1:]:
             raise InputError(f"{at}: allowed are (inputs, outputs) and (outputs,)")
         if inputs is not None and len(weights) != inputs:
-            raise InputError(f"{at}: allowed are {inputs} inputs, as the layer before has outputs")
+            raise InputError(f"{at}: allowed are {inputs} inputs, the outputs of the layer before")
         if not (np.isfinite(weights).all() and np.isfinite(biases).all()):
             raise InputError(f"{at}: allowed are finite numbers")
         inputs = weights.shape[1]

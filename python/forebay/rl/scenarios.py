@@ -1,4 +1,4 @@
-"""What environments are made of: a plan, who decides in it, and what is drawn for each episode."""
+"""Scenarios of environments: a plan, its agents, and the values that are drawn for each episode."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ PlanLike = Plan | str | os.PathLike[str] | Mapping[str, Any]
 
 
 class Settings(TypedDict, total=False):
-    """How a plan becomes a scenario, each with a default.
+    """Options that make a plan a scenario. All have a default.
 
     Attributes:
         sets: Values to replace in the plan, as ``sets`` of ``forebay.Plan``. ``{"flow.web.cc": "learner"}`` makes flows
             agents.
-        ranges: Values that are drawn for each episode, by dotted keys: ``{"bottleneck.rtt": "10ms..100ms"}``; with
-            ``:log`` at the end ratios are even. Two rates, times, packets (``"30p..300p"``), percentages or numbers. Of
-            a plan's grid each episode has one cell, and what a cell sets itself stays.
-        reward: What a decision is worth: a name of ``REWARDS``. ``power`` (default) is log2 of the segments delivered a
-            second, less log2 of the mean round trip over the least one; ``aurora`` and ``orca`` are those of their
-            papers (Jay et al., ICML 2019; Abbasloo et al., SIGCOMM 2020). For any other, wrap the environment and use
+        ranges: Values that are drawn for each episode, by dotted keys: ``{"bottleneck.rtt": "10ms..100ms"}``. With
+            ``:log`` at the end they are uniform in the logarithm. Ranges are rates, times, packets (``"30p..300p"``),
+            percentages or numbers. An episode has one cell of the plan's grid. Values that the cell sets stay.
+        reward: The reward of a decision: a name in ``REWARDS``. ``power`` (default) is log2 of the segments delivered per
+            second, less log2 of the mean round trip over the smallest one. ``aurora`` and ``orca`` follow their papers
+            (Jay et al., ICML 2019; Abbasloo et al., SIGCOMM 2020). For another reward, wrap the environment and use
             ``info["outcome"]``, or ``outcomes`` of many environments.
-        learner: The agent of a plan with ``aut``, in the place of which it stands: ``"learner"`` (default), or with
-            parameters ``"learner(history=4, steers=rate)"``. ``history`` is 1 to 64 rows (10), ``steers`` is ``cwnd``
-            (the window) or ``rate`` (the pacing rate).
+        learner: The agent that replaces ``aut`` in a plan: ``"learner"`` (default), or with parameters
+            ``"learner(history=4, steers=rate)"``. ``history`` is 1 to 64 rows (10), and ``steers`` is ``cwnd`` (the window)
+            or ``rate`` (the pacing rate).
         arm: Name of the arm of the plan. Default: the first.
     """
 
@@ -70,7 +70,7 @@ def scenario(
 
 
 def spaces(scenario: _forebay.Scenario) -> tuple[gymnasium.spaces.Box[Any], gymnasium.spaces.Box[Any]]:
-    """The spaces of the observations and of the actions of an agent."""
+    """The observation and action spaces of an agent."""
     lows = [low for _, low, _ in _forebay.FEATURES] + [0.0] * len(_forebay.FEATURES)
     highs = [high for _, _, high in _forebay.FEATURES] + [1.0] * len(_forebay.FEATURES)
     low, high = (np.tile(np.array(row, np.float32), (scenario.history, 1)) for row in (lows, highs))

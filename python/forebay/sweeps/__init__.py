@@ -5,7 +5,7 @@
     sweep ──► drive ──► Batches ──► Engine ──► Work: simulates a batch ──► Stored: a Parquet file a batch
       └─ Sweep: queries by DuckDB, or the store and the report of a folder
 
-What is imported here only where it is used would take longer than all else that ``import forebay`` does.
+Slow imports are inside functions, so that ``import forebay`` stays fast.
 """
 
 from __future__ import annotations
@@ -43,36 +43,35 @@ def sweep(
     retry_failed: bool = False,
     progress: bool | Told | None = None,
 ) -> Sweep:
-    """Simulates what ``out`` lacks of a plan, many runs at a time, and keeps what is known of each run there.
+    """Simulates the runs of a plan that ``out`` does not have yet, many at a time, and keeps their results there.
 
-    Runs are made in batches of a second or two. Whoever calls with the same plan, seeds and ``out`` goes on where another
-    call was interrupted, by whatever, on whichever machine and engine; figures are the same as those of ``run``. A batch
-    that ends its worker is made again in halves until the run is found that does so, and that run is kept as one that
-    failed, as a run is that fails by itself.
+    Runs are made in batches of a second or two. After an interruption, a call with the same plan, seeds and ``out``
+    continues there, on any machine and engine. Figures are the same as in ``run``. If a batch crashes its worker, the sweep
+    repeats the batch in halves until it finds the run that crashes. It stores that run as failed, like a run that fails by
+    itself.
 
     Needs the extra ``data``.
 
     Args:
-        plan: A plan, or what ``Plan`` takes. Files that it names by relative paths are read where the runs are made.
-        seeds: Seeds instead of the plan's, as of ``run``; at most 10,000.
-        out: Folder, or a URI such as ``s3://bucket/folder``, with ``?endpoint_override=HOST:PORT&scheme=http`` behind it
-            where the store is not Amazon's. Keys are those of the environment (``AWS_ACCESS_KEY_ID`` and so on), on each
-            machine. Default: the plan's name, below ``out``.
-        on: ``"threads"``; ``"processes"`` for algorithms in Python that hear of each acknowledgement, in a script below
-            ``if __name__ == "__main__":``; ``"ray"`` for the cluster that this machine is part of, or else one of this
-            machine alone; ``"ray://HOST:PORT"`` for a cluster elsewhere. Ray needs the extra ``ray``, and each of its
-            machines the same wheel.
-        jobs: Runs at a time. Default: one a processor, with Ray of all machines.
-        over_time: Keep what was measured over time, too, which figures over time of the report need: tens of kilobytes a
-            run. Runs that are there without it are made again.
-        retry_failed: Run again what failed or was not valid.
-        progress: As of ``run``.
+        plan: A plan, or an argument of ``Plan``. Workers read files that the plan names by relative paths.
+        seeds: Seeds instead of the plan's, as in ``run``; at most 10,000.
+        out: Folder, or a URI such as ``s3://bucket/folder``. For other stores than Amazon's, append
+            ``?endpoint_override=HOST:PORT&scheme=http``. Each machine takes the keys from its environment
+            (``AWS_ACCESS_KEY_ID`` and so on). Default: the plan's name, below ``out``.
+        on: ``"threads"``; ``"processes"`` for algorithms in Python with a call per acknowledgement, in a script below
+            ``if __name__ == "__main__":``; ``"ray"`` for the cluster of this machine, or for a new one on this machine;
+            ``"ray://HOST:PORT"`` for another cluster. Ray needs the extra ``ray``, and the same wheel on each machine.
+        jobs: Runs at a time. Default: one per processor; with Ray, of all machines.
+        over_time: Keep quantities over time, too, at tens of kilobytes per run. Figures over time in the report need them.
+            Stored runs without them are made again.
+        retry_failed: Make failed and invalid runs again.
+        progress: As in ``run``.
 
     Raises:
-        PlanError: The plan cannot be used.
-        InputError: Another argument is wrong, or a worker sees another folder ``out``, or other files of the plan.
-        RunError: Rows cannot be written or read, a worker has another version, or workers end one after the other.
-        Exception: What an algorithm in Python raised, which ends the sweep.
+        PlanError: The plan is invalid.
+        InputError: Another argument is wrong, or a worker sees another folder ``out`` or other files of the plan.
+        RunError: Rows cannot be written or read, a worker has another version, or one worker after the other ends.
+        Exception: The exception of an algorithm in Python, which ends the sweep.
     """
     from forebay.sweeps.driver import drive
 
@@ -89,11 +88,11 @@ def sweep(
 
 
 class Sweep:
-    """What a sweep gave.
+    """The results of a sweep.
 
     Attributes:
         plan: The plan.
-        out: Where the rows are, below ``runs``.
+        out: Place of the rows, below ``runs``.
         valid: Whether every run is valid.
     """
 
@@ -110,10 +109,10 @@ class Sweep:
     def sql(self, query: str) -> duckdb.DuckDBPyRelation:
         """The answer of DuckDB to a query; ``.df()``, ``.pl()`` and ``.to_arrow_table()`` make frames and tables of it.
 
-        There are the tables ``runs`` (a row a run, with ``key``, ``plan``, ``arm``, ``cell``, ``seed``, ``valid``, why it
-        is not in ``reasons``, and all ``parameters`` in JSON), and ``metrics`` (``part``, ``name``, ``metric``,
-        ``value``), ``flows``, ``links``, ``bundles``, ``transitions``, ``requests`` and ``series`` (a row a sample), the
-        rows of which have key, arm, cell, seed and ``valid`` of their run before them. Names end in the unit.
+        The table ``runs`` has a row per run, with ``key``, ``plan``, ``arm``, ``cell``, ``seed``, ``valid``, ``reasons``
+        (why it is not valid), and all ``parameters`` in JSON. The other tables are ``metrics`` (``part``, ``name``,
+        ``metric``, ``value``), ``flows``, ``links``, ``bundles``, ``transitions``, ``requests`` and ``series`` (a row per
+        sample). Their first columns are key, arm, cell, seed and ``valid`` of the run. Names end in the unit.
         """
         return self._connection.sql(query)
 
@@ -144,10 +143,10 @@ class Sweep:
         return connection
 
     def store(self, folder: Folder | None = None) -> Path:
-        """Puts the runs that it lacks into the store of a folder, such as ``run`` makes one; gives the folder.
+        """Adds missing runs to the store of a folder, as ``run`` makes it. Returns the folder.
 
         Args:
-            folder: Default: that of the rows; of rows in a bucket the plan's name, below ``out``.
+            folder: Default: the folder of the rows; for rows in a bucket the plan's name, below ``out``.
         """
         folder = folder or self._stored.folder or Path("out") / self.plan.name
         batches: dict[str, list[str]] = {}
@@ -158,10 +157,10 @@ class Sweep:
         return Path(folder)
 
     def result(self, folder: Folder | None = None) -> Result:
-        """The runs as ``run`` gives them, with the report in ``folder``; all of them in memory.
+        """The runs as a ``Result``, with the report in ``folder``. All runs are in memory.
 
         Args:
-            folder: As of ``store``.
+            folder: As in ``store``.
         """
         # Use the classes that the sweep has run.
         return simulated(self.plan, how_of(self.store(folder), self._seeds, 1, False, False))

@@ -16,18 +16,18 @@ from forebay.sweeps import sweep
 def _parsed() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="python3 -m forebay.sweeps",
-        description="Simulates what a folder or bucket lacks of a plan, and keeps the rows of the runs there.",
+        description="Simulates the runs of a plan that a folder or bucket does not have, and stores their rows there.",
     )
     parser.add_argument("plan", help="path of a file, or a name such as bundler/main")
     parser.add_argument("--on", default="threads", help="threads, processes, ray or ray://HOST:PORT")
     parser.add_argument("--seeds", help="seeds instead of the plan's, both ends included: 1..1000")
     parser.add_argument("--arms", type=lambda it: it.split(","), help="only these arms: a,b")
     parser.add_argument("--set", action="append", default=[], help="override a value: KEY=VALUE")
-    parser.add_argument("--as-published", action="store_true", help="with the settings of whoever published it")
-    parser.add_argument("--jobs", type=int, help="runs at a time; one a processor by default")
+    parser.add_argument("--as-published", action="store_true", help="with the settings of the published experiment")
+    parser.add_argument("--jobs", type=int, help="runs at a time; default: one per processor")
     parser.add_argument("--out", help="folder, or a URI such as s3://bucket/folder")
-    parser.add_argument("--store", metavar="DIR", help="put the runs into the store of this folder, too")
-    parser.add_argument("--over-time", action="store_true", help="keep what was measured over time, too")
+    parser.add_argument("--store", metavar="DIR", help="add the runs to the store of this folder, too")
+    parser.add_argument("--over-time", action="store_true", help="keep quantities over time, too")
     parser.add_argument("--sources", help="digest of the sources that the simulator must be built from")
     return parser.parse_args()
 
@@ -43,10 +43,10 @@ def _set(text: str) -> tuple[str, Any]:
 
 
 def _run(arguments: argparse.Namespace) -> bool:
-    """Gives whether every run is valid, unless whoever has the store judges that."""
+    """Whether every run is valid; always true with a store, where the caller checks that."""
     if arguments.sources not in (None, _forebay.SOURCES):
-        here = f"the package forebay of {sys.executable} is of commit {_forebay.COMMIT}"
-        raise InputError(f"{here}: allowed is that of the commit that the program is of")
+        here = f"the package forebay of {sys.executable} has commit {_forebay.COMMIT}"
+        raise InputError(f"{here}: allowed is the commit of the program")
     sets = dict(map(_set, arguments.set))
     plan = Plan(arguments.plan, sets, as_published=arguments.as_published)
     if arguments.arms:
@@ -61,7 +61,7 @@ def _run(arguments: argparse.Namespace) -> bool:
 
 
 def main() -> None:
-    """Exit code 2: an argument is wrong; 1: something else went wrong, or a run is not valid."""
+    """Exit code 2: an argument is wrong; 1: another error, or a run is not valid."""
     try:
         code = 0 if _run(_parsed()) else 1
     except ModuleNotFoundError as error:

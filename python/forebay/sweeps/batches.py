@@ -1,4 +1,4 @@
-"""Which runs are made together."""
+"""Groups runs into batches."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from dataclasses import dataclass
 from forebay.errors import RunError
 from forebay.sweeps.stored import Job
 
-#: Time that a batch shall take, in seconds: what each costs beside its runs is a few ms.
+#: Target duration of a batch in seconds. Its overhead is a few ms.
 _BATCH_S = 1.5
-#: Most runs of a batch, whose rows wait in memory.
+#: Largest number of runs in a batch. Their rows wait in memory.
 _RUNS_MAX = 1000
-#: A run that ended its worker so often is given up.
+#: Workers that a run may crash before it is stored as failed.
 _LOSSES_MAX = 3
-#: So many workers in a row, besides those of machines that end, end by no fault of a run: halving a batch of 1,000 takes
-#: ten.
+#: Workers that may crash in a row, besides all workers of a failed machine. More crashes have another cause than a run:
+#: halving a batch of 1,000 takes ten.
 _IN_A_ROW_MAX = 32
 
 
@@ -24,12 +24,12 @@ class Batch:
     """Runs that are made one after the other."""
 
     jobs: tuple[Job, ...]
-    #: How often it has ended its worker.
+    #: Workers that this batch has crashed.
     losses: int = 0
 
 
 class Batches:
-    """What is left to do, in batches as large as the runs so far let expect."""
+    """Remaining runs, in batches whose size follows from the duration of earlier runs."""
 
     def __init__(self, jobs: Sequence[Job]) -> None:
         self._jobs = jobs
@@ -43,7 +43,7 @@ class Batches:
         return bool(self._again) or self._next < len(self._jobs)
 
     def take(self, workers: int) -> Batch:
-        """The next batch; smaller towards the end, so that ``workers`` end together."""
+        """The next batch. Batches shrink towards the end, so that ``workers`` finish together."""
         self._workers = max(self._workers, workers)
         if self._again:
             return self._again.pop()
@@ -53,19 +53,19 @@ class Batches:
         return Batch(tuple(self._jobs[first : self._next]))
 
     def made(self, batch: Batch, wall_s: float) -> None:
-        """Learns how long a batch took."""
+        """Takes the duration of a batch into account."""
         self._in_a_row = 0
         run_s = max(wall_s / len(batch.jobs), 1e-6)
         self._run_s = run_s if self._run_s is None else (self._run_s + run_s) / 2
 
     def lost(self, batch: Batch, reason: str) -> Job | None:
-        """Has a batch made again that ended its worker: in halves, until the run is found that does so.
+        """Repeats a batch that crashed its worker, in halves, until it finds the run that crashes.
 
         Returns:
-            The run, once it has ended three workers alone.
+            The run, if it has crashed three workers alone.
 
         Raises:
-            RunError: Workers end one after the other, whatever they run.
+            RunError: Workers end one after the other, with any run.
         """
         self._in_a_row += 1
         # If a machine fails, all of its workers end.

@@ -1,4 +1,4 @@
-"""Has the runs of a sweep made that are not there yet."""
+"""Makes the missing runs of a sweep."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def drive(
     retry_failed: bool,
     told: Told | None,
 ) -> tuple[Stored, dict[str, Kept]]:
-    """Makes what ``out`` lacks of the runs that are wanted; gives the place, and where in it each run is, by key."""
+    """Makes the wanted runs that ``out`` does not have. Returns the store, and the place of each run by key."""
     check(on)
     jobs = [Job(*job) for job in wanted]
     # A worker may have another working directory.
@@ -55,7 +55,7 @@ def drive(
 
 
 def _driven(jobs: Sequence[Job], work: Work, engine: Engine) -> Iterator[tuple[Batch, Made]]:
-    """Has all jobs made; gives each batch with what became of it, as it ends."""
+    """Makes all jobs. Yields each batch with its result when it ends."""
     batches = Batches(jobs)
     pending: dict[Future[Made], Batch] = {}
     while batches or pending:
@@ -79,7 +79,7 @@ def _driven(jobs: Sequence[Job], work: Work, engine: Engine) -> Iterator[tuple[B
 
 
 class _Telling:
-    """Tells how far a sweep is."""
+    """Reports the progress of a sweep."""
 
     def __init__(self, plan: Plan, jobs: Sequence[Job], told: Told | None) -> None:
         self._plan = plan.name

@@ -1,4 +1,4 @@
-"""Who makes batches: threads, processes, or the workers of a Ray cluster."""
+"""Engines that make batches: threads, processes, or the workers of a Ray cluster."""
 
 from __future__ import annotations
 
@@ -18,37 +18,37 @@ from forebay.sweeps.work import Made, Work, run_packed
 
 
 class Engine(Protocol):
-    """What makes batches."""
+    """Makes batches."""
 
-    #: What a batch raises whose worker has ended.
+    #: Exceptions of a batch whose worker has ended.
     lost: tuple[type[BaseException], ...]
 
     @property
     def workers(self) -> int:
-        """Batches that are made at a time."""
+        """Batches that run at a time."""
 
     @property
     def pending_max(self) -> int:
-        """Batches that are given out at a time, so that no worker waits for the next one."""
+        """Batches that are submitted at a time, so that no worker has to wait."""
 
     def submit(self, batch: Batch) -> Future[Made]:
-        """Has a batch made."""
+        """Submits a batch."""
 
     def ended(self, future: Future[Made]) -> None:
-        """Takes note that a batch has ended, whichever way."""
+        """Notes that a batch has ended, successfully or not."""
 
     def close(self) -> None:
-        """Ends at once what is under way."""
+        """Ends running batches at once."""
 
 
 def check(on: str) -> None:
-    """Refuses an engine that there is not."""
+    """Refuses an unknown engine."""
     if on not in ("threads", "processes", "ray") and not on.startswith("ray://"):
         raise InputError(f"on = {on!r}: allowed is threads, processes, ray or ray://HOST:PORT")
 
 
 def opened(on: str, work: Work, jobs: int | None) -> Engine:
-    """The engine called ``on``, which ``check`` lets pass, with ``jobs`` workers; by default one a processor.
+    """The engine with the valid name ``on``, with ``jobs`` workers; by default one per processor.
 
     Raises:
         InputError: Another cluster is connected.
@@ -84,7 +84,7 @@ class Threads:
 
 
 class Processes:
-    """Processes of this machine, each a pool of its own: the end of one shows which batch it had."""
+    """Processes of this machine. Each is a separate pool, so that its end identifies its batch."""
 
     lost: tuple[type[BaseException], ...] = (BrokenProcessPool,)
 
@@ -127,7 +127,7 @@ def _started() -> ProcessPoolExecutor:
 
 
 def _begin() -> None:
-    """Has this process end with the one that started it, also by ``kill -9``: it would wait for work for ever."""
+    """Makes this process end with its parent, also after ``kill -9``. Otherwise it would wait for work for ever."""
 
     def watch(parent: Any) -> None:
         parent.join()
@@ -140,7 +140,7 @@ def _begin() -> None:
 
 
 class Ray:
-    """The workers of a Ray cluster, one a processor: of the one that there is, or of one that is started here."""
+    """The workers of a Ray cluster, one per processor: of an existing cluster, or of one that is started here."""
 
     def __init__(self, on: str, work: Work, jobs: int | None) -> None:
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")

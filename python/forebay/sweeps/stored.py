@@ -1,9 +1,9 @@
-"""Rows of runs in a folder or in a bucket, a Parquet file a batch.
+"""Rows of runs in a folder or in a bucket, one Parquet file per batch.
 
-A row is a run: its ``key``, the ``batch`` that it was made in, the columns of the table ``runs`` of a store, and what else
-the store has of it (``metrics``, ``requests`` and so on) as lists of structs; ``series`` is null where what was measured
-over time was not kept. A file is called by the runs in it and how they ended, so that who makes the same batch again
-writes the same file, and who gives a run up does not write over one that was made. It is there whole or not at all.
+A row is a run: its ``key``, its ``batch``, the columns of the store's table ``runs``, and its rows in the other tables
+(``metrics``, ``requests`` and so on) as lists of structs. ``series`` is null if quantities over time were not kept. The name
+of a file follows from its runs and their results. So the same batch gives the same file, and a run stored as failed does
+not overwrite a finished one. A file appears only when it is complete.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ if TYPE_CHECKING:
     import pyarrow as pa
     import pyarrow.dataset as ds
 
-#: Columns of a table as ``_forebay`` gives them: name, type of the bytes that the values are, and values.
+#: Columns of a table as ``_forebay`` gives them: name, type of the values in bytes, and values.
 Columns = list[tuple[str, str | None, Any]]
 
 
-#: Nobody is still writing a file that has not grown for so long, in seconds: its rows were there before it was begun.
+#: A partial file that has not grown for this time (s) is stale: its rows existed before it was begun.
 _STALE_S = 3600.0
 
 
 class Job(NamedTuple):
     """A run that is wanted."""
 
-    #: Digest of all that can influence the run, in hex.
+    #: Digest of everything that can influence the run, in hex.
     key: str
     arm: str
     cell: str
@@ -44,10 +44,10 @@ class Job(NamedTuple):
 
 
 class Kept(NamedTuple):
-    """Where a run is; the least of several is the best."""
+    """The place of a run. Of several, the smallest is the best."""
 
     is_invalid: bool
-    #: Without what was measured over time.
+    #: Without quantities over time.
     is_short: bool
     batch: str
 
@@ -59,7 +59,7 @@ class Stored:
         out: A folder, or a URI such as ``s3://bucket/folder?endpoint_override=host:port&scheme=http``.
 
     Raises:
-        InputError: There can be no rows at ``out``.
+        InputError: ``out`` cannot hold rows.
     """
 
     def __init__(self, out: str) -> None:
@@ -71,7 +71,7 @@ class Stored:
                 self._filesystem, root = fs.FileSystem.from_uri(out)
             else:
                 self._filesystem, root = fs.LocalFileSystem(), os.path.abspath(out)
-            #: Folder of the report: that of the rows, where it is on this machine.
+            #: Folder of the rows and of the report; None if the rows are in a bucket.
             self.folder = Path(root) if isinstance(self._filesystem, fs.LocalFileSystem) else None
             self._root = f"{root.rstrip('/')}/runs"
             if self.folder is not None:
@@ -83,7 +83,7 @@ class Stored:
     def put(
         self, jobs: Sequence[Job], endings: Sequence[str], tables: Sequence[tuple[str, Columns]]
     ) -> str:
-        """Keeps the rows of these jobs, which ended so, in their order; gives the batch.
+        """Stores the rows of jobs and their results, in order. Returns the batch.
 
         Raises:
             RunError: The rows cannot be written.
@@ -108,15 +108,15 @@ class Stored:
         return batch
 
     def check(self, batch: str) -> None:
-        """Refuses a folder that another machine, which has written ``batch``, sees otherwise."""
+        """Refuses a folder without ``batch``, which another machine has written: the machines do not share it."""
         if self.folder is not None and not os.path.exists(self._path(batch)):
             allowed = "a folder that all machines share, or a URI such as s3://bucket/folder"
             raise InputError(
-                f"out = {self.out!r}: what a worker wrote is not here: allowed is {allowed}"
+                f"out = {self.out!r}: the file of a worker is missing: allowed is {allowed}"
             )
 
     def remove_stale(self) -> None:
-        """Removes what was left half written by whoever was killed."""
+        """Removes partial files of killed sweeps."""
         if self.folder is None:
             return
         for partial in Path(self._root).glob("*.parquet.*.partial"):
@@ -126,10 +126,10 @@ class Stored:
                     partial.unlink()
 
     def index(self) -> dict[str, Kept]:
-        """Where runs are, by key.
+        """The places of runs, by key.
 
         Raises:
-            RunError: A file is none of a sweep.
+            RunError: A file does not belong to a sweep.
         """
         kept: dict[str, Kept] = {}
         for rows in self._batches(None, columns=["key", "batch", "over_time", "valid"]):
@@ -140,7 +140,7 @@ class Stored:
         return kept
 
     def tables(self, batch: str, keys: Iterable[str]) -> dict[str, list[list[Any]]]:
-        """The rows of a batch with one of ``keys``, by table of a store: its columns as ``_forebay.adopt`` takes them."""
+        """The rows of a batch with these ``keys``, by table of a store, as columns for ``_forebay.adopt``."""
         import pyarrow as pa
         import pyarrow.dataset as ds
 
@@ -149,7 +149,7 @@ class Stored:
         return _flat(pa.Table.from_batches(found, schema=_schema()))
 
     def dataset(self, files: Sequence[Any] | None = None) -> ds.Dataset:
-        """These files, or all of them, for what reads datasets of Arrow."""
+        """These files, or all files, as an Arrow dataset."""
         import pyarrow.dataset as ds
         from pyarrow import fs
 
@@ -174,7 +174,7 @@ class Stored:
 
 
 def _write(path: Path, content: Any) -> None:
-    """Makes a file that is there whole or not at all, also after the power has failed."""
+    """Writes a file that is complete or absent, also after a power failure."""
     # A file is visible as soon as it is created, so it has another name until it is complete.
     partial = path.with_name(f"{path.name}.{uuid.uuid4().hex}.partial")
     try:
@@ -190,7 +190,7 @@ def _write(path: Path, content: Any) -> None:
 
 
 def _make(folder: Path) -> None:
-    """Makes a folder with all above it, which are there also after the power has failed."""
+    """Makes a folder and its parents, which persist after a power failure."""
     missing = [it for it in (folder, *folder.parents) if not it.exists()]
     folder.mkdir(parents=True, exist_ok=True)
     for made in missing:
@@ -211,7 +211,7 @@ def _sync(folder: Path) -> None:
 
 
 def parts() -> list[str]:
-    """The columns of lists, each a table of a store; of ``series`` and ``samples`` the two are one."""
+    """The list columns, each a table of a store. ``series`` includes ``samples``."""
     return [field.name for field in _schema() if _is_list(field)]
 
 
@@ -222,7 +222,7 @@ def _is_list(field: pa.Field) -> bool:
 
 
 def _types() -> dict[str, dict[str, pa.DataType]]:
-    """The types of the columns of each table, by name; the table of runs is the first."""
+    """The column types of each table, by name. The table of runs is the first."""
     import pyarrow as pa
 
     kinds = {"integer": pa.int64(), "real": pa.float64(), "text": pa.string()}
@@ -254,7 +254,7 @@ def _schema() -> pa.Schema:
 
 
 def _nested(jobs: Sequence[Job], batch: str, tables: Sequence[tuple[str, Columns]]) -> pa.Table:
-    """The rows that ``tables`` are, one a job."""
+    """Makes ``tables`` rows, one per job."""
     import pyarrow as pa
 
     schema, types = _schema(), _types()
@@ -286,7 +286,7 @@ def _nested(jobs: Sequence[Job], batch: str, tables: Sequence[tuple[str, Columns
 
 
 def _grouped(ids: pa.Array, of: pa.Array, rows: pa.Array) -> pa.Array:
-    """Lists of rows: for each of ``ids``, in whatever order, those that are ``of`` it."""
+    """Lists of rows: for each of ``ids``, in any order, the rows whose ``of`` is this id."""
     import numpy as np
     import pyarrow as pa
 
@@ -308,7 +308,7 @@ def _array(kind: str | None, values: Any, has_missing: bool) -> pa.Array:
 
 
 def _flat(whole: pa.Table) -> dict[str, list[list[Any]]]:
-    """The tables that were nested, each as its columns."""
+    """Turns nested rows back into tables, each as its columns."""
     types = _types()
     runs = {name: whole[name] for name in types["runs"] if name != "id"}
     found: dict[str, dict[str, Any]] = {"runs": {"id": range(whole.num_rows), **runs}}
@@ -325,7 +325,7 @@ def _flat(whole: pa.Table) -> dict[str, list[list[Any]]]:
 
 
 def _ungrouped(of: str, lists: pa.Array, name: str | None = None) -> dict[str, Any]:
-    """The columns of the rows in lists: which list each is of, and its members; of plain values the one of a name."""
+    """The columns of rows in lists: the number of the list, and the members; plain values get the name ``name``."""
     import pyarrow.compute as pc
 
     rows = lists.flatten()

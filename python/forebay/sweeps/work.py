@@ -1,4 +1,4 @@
-"""What a worker does: it makes the runs of a batch and keeps their rows."""
+"""The work of a worker: it makes the runs of a batch and stores their rows."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ from forebay.sweeps.stored import Columns, Job, Stored
 
 
 class Made(NamedTuple):
-    """What became of a batch."""
+    """The result of a batch."""
 
-    #: What it is called where its rows are.
+    #: Name of the batch in the store.
     batch: str
-    #: Time that it took, in seconds.
+    #: Duration in seconds.
     wall_s: float
-    #: How each run ended: ``valid``, or why it is not.
+    #: Result of each run: ``valid``, or why it is not valid.
     endings: list[str]
 
 
 class Work:
-    """A plan whose runs are made, where their rows go, and whether what was measured over time does."""
+    """A plan whose runs are made, the store of their rows, and whether to keep quantities over time."""
 
     def __init__(self, plan: Plan, out: str, over_time: bool = False) -> None:
         self._plan = plan
@@ -38,18 +38,18 @@ class Work:
         self._over_time = over_time
 
     def run(self, jobs: Sequence[Job], stop: _forebay.Stop) -> Made:
-        """Makes a batch, until ``stop`` is asked.
+        """Makes a batch, unless ``stop`` ends it.
 
         Raises:
-            Error: The plan has no such runs here, or the rows cannot be kept.
-            Exception: What an algorithm in Python raised.
+            Error: The plan has no such runs here, or the rows cannot be stored.
+            Exception: The exception of an algorithm in Python.
         """
         began_s = time.perf_counter()
         tables = _forebay.simulate(self._plan._native, jobs, self._over_time, stop)
         return self._keep(jobs, tables, began_s)
 
     def give_up(self, job: Job, reason: str) -> Made:
-        """Keeps a run that nobody can make as one that failed."""
+        """Stores a run that crashes its workers as failed."""
         tables = _forebay.failed(self._plan._native, job, reason)
         return self._keep([job], tables, time.perf_counter())
 
@@ -62,9 +62,7 @@ class Work:
         return Made(batch, time.perf_counter() - began_s, endings)
 
     def packed(self) -> bytes:
-        """This work and the algorithms in Python that the plan names, for ``run_packed`` in another process or on another
-        machine.
-        """
+        """This work and the plan's algorithms in Python, for ``run_packed`` in another process or on another machine."""
         import cloudpickle
 
         named = {name: defined[name] for name in self._plan._native.own_algorithms()}
@@ -83,7 +81,7 @@ class Work:
 
 
 def run_packed(packed: bytes, jobs: Sequence[Job]) -> Made:
-    """Makes a batch of the work that was packed elsewhere; see ``Work.run``."""
+    """Makes a batch of packed work; see ``Work.run``."""
     return _unpacked(packed).run(jobs, _forebay.Stop())
 
 
@@ -92,8 +90,8 @@ def run_packed(packed: bytes, jobs: Sequence[Job]) -> Made:
 def _unpacked(packed: bytes) -> Work:
     commit, sources, algorithms, inner = pickle.loads(packed)
     if sources != _forebay.SOURCES:
-        here = f"worker on {socket.gethostname()}: forebay of commit {_forebay.COMMIT}"
-        raise RunError(f"{here}, the sweep's of {commit}: allowed is the same wheel on all machines")
+        here = f"worker on {socket.gethostname()}: forebay has commit {_forebay.COMMIT}"
+        raise RunError(f"{here}, the sweep has {commit}: allowed is the same wheel on all machines")
     for name, (cls, entry) in pickle.loads(algorithms).items():
         _forebay.register(entry, cls)
         defined[name] = (cls, entry)

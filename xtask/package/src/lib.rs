@@ -156,7 +156,7 @@ pub fn reproducible(arguments: &[String]) -> Result<()> {
     print!("{}", text_of(Command::new("sha256sum").args(made.concat()))?);
     for (one, other) in made[0].iter().zip(&made[1]) {
         let is_same = std::fs::read(one)? == std::fs::read(other)?;
-        ensure!(is_same, "two builds of one commit differ (`diffoscope` says in what)");
+        ensure!(is_same, "two builds of one commit differ (`diffoscope` shows the difference)");
     }
     Ok(())
 }
@@ -180,7 +180,7 @@ impl Sources {
         ensure!(
             version.bytes().all(is_plain)
                 && version.starts_with(|first: char| first.is_ascii_digit()),
-            "--version {version}: allowed are letters, digits and .+~ behind a digit"
+            "--version {version}: allowed are letters, digits and .+~ after a digit"
         );
         let epoch = git(&repository, &["log", "-1", "--format=%ct"])?;
         Ok(Self { repository, options, version, epoch })
@@ -222,6 +222,8 @@ impl Sources {
             let features = kind.programs().iter().map(|program| format!("{program}/static"));
             cargo.args(features.flat_map(|feature| ["--features".into(), feature]));
             flags.push("-Ctarget-feature=+crt-static".into());
+            // glibc finds no symbols in a static program: without this, keys need a /dev/random.
+            flags.push("--cfg=getrandom_backend=\"linux_getrandom\"".into());
             // Cargo does not look for archives there by itself.
             let libelf = text_of(Command::new("cc").arg("-print-file-name=libelf.a"))?;
             let folder = Path::new(libelf.trim()).parent().filter(|it| it.is_absolute());
@@ -409,7 +411,7 @@ mod tests {
     }
 
     #[test]
-    fn a_package_is_a_release_build_of_the_commit_unless_said_otherwise() {
+    fn package_defaults_to_release_build_of_commit() {
         let default = Options { profile: "release".into(), kind: Kind::Deb, version: None };
         assert_eq!(options(&[]).unwrap(), default);
         let other = options(&["--static", "--profile", "dev", "--version", "1.0~1"]).unwrap();
@@ -424,7 +426,7 @@ mod tests {
     }
 
     #[test]
-    fn versions_are_those_of_packages_and_grow_up_to_the_release() {
+    fn package_versions_are_valid_and_sort_before_release() {
         let home = repository();
         let version = version_of(&home).unwrap();
         let options = Options { profile: "dev".into(), kind: Kind::Deb, version: None };

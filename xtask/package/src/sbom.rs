@@ -38,7 +38,7 @@ fn bill(metadata: &Value, lock: &toml::Table, program: &str, version: &str) -> R
         })
         .collect();
     let root = packages.iter().find(|(_, it)| it["name"] == program).map(|(id, _)| id);
-    let root = root.with_context(|| format!("cargo tells of no package {program}"))?;
+    let root = root.with_context(|| format!("cargo metadata lists no package {program}"))?;
     let mut parts = BTreeSet::from([root.clone()]);
     let mut open = vec![root];
     while let Some(id) = open.pop() {
@@ -98,7 +98,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_part_of_the_program_is_in_the_bill_with_checksum_and_licence() {
+    fn bill_lists_linked_crates_with_checksum_and_licence() {
         let package = |name: &str, license: &str| json!({ "id": name, "name": name, "version": "1.0.0", "license": license });
         let dep = |name: &str, kind: Value| json!({ "pkg": name, "dep_kinds": [{ "kind": kind }] });
         let node = |name: &str, deps: Vec<Value>| json!({ "id": name, "deps": deps });

@@ -11,6 +11,7 @@ use crate::{Misuse, mapped_flags, repository, run};
 const TARGETS: [&str; 2] = ["aarch64-unknown-linux-musl", "x86_64-unknown-linux-musl"];
 /// Largest size of a program in bytes: OpenWrt runs from 16 MB of flash, and leaves half of that free.
 const BYTES_MAX: u64 = 4_000_000;
+/// Name of the program and of its package of cargo.
 const NAME: &str = "forebay-receivebox";
 
 /// Builds both programs in `target/package`, and fails where one is too large.
@@ -23,12 +24,13 @@ pub fn small(arguments: &[String]) -> Result<()> {
     run(Command::new("rustup").args(["target", "add"]).args(TARGETS))?;
     for target in TARGETS {
         let built = build(target)?;
-        let architecture = target.split('-').next().context("a target begins with a machine")?;
+        let architecture =
+            target.split('-').next().context("a target begins with an architecture")?;
         let made = folder.join(format!("{NAME}-{architecture}"));
         std::fs::copy(&built, &made)?;
         let bytes = made.metadata()?.len();
         println!("{}: {bytes} bytes", made.display());
-        ensure!(bytes < BYTES_MAX, "{}: allowed are less than {BYTES_MAX} bytes", made.display());
+        ensure!(bytes < BYTES_MAX, "{}: allowed are fewer than {BYTES_MAX} bytes", made.display());
     }
     Ok(())
 }

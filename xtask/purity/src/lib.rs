@@ -26,6 +26,7 @@ mod proof {
     }
 
     #[global_allocator]
+    /// The global allocator, which a library with `alloc` must name.
     static ALLOCATOR: NoMemory = NoMemory;
 
     #[panic_handler]

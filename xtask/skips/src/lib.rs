@@ -83,7 +83,7 @@ impl Need {
             Self::Tshark => "no tshark (apt-get install tshark)",
             Self::SystemdAnalyze => "no systemd-analyze (apt-get install systemd)",
             Self::Ns3 => "no ns-3 (apt-get install libns3-dev g++ pkg-config)",
-            Self::StructOpsLinks => "Linux before 6.4, or without links of struct_ops",
+            Self::StructOpsLinks => "Linux before 6.4, or without struct_ops links",
             Self::Tcx => "Linux before 6.6",
             Self::QueueSampling => "Linux before 6.12",
             Self::FramesInPieces => "Linux before 6.6, for frames longer than a page",
@@ -93,7 +93,7 @@ impl Need {
             Self::Steering => "no net.core.rps_default_mask",
             Self::Gre => "a kernel without GRE tunnels",
             Self::WireGuard => "no WireGuard (apt-get install wireguard-go wireguard-tools)",
-            Self::NoAccount => "an account forebay is there",
+            Self::NoAccount => "the account forebay exists",
         }
     }
 
@@ -224,7 +224,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_recorded_is_read_by_its_need_and_once() {
+    fn reads_each_recorded_skip_once_by_need() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("skips");
         record(&path, Need::Root, "boxes a").unwrap();
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn a_kernel_has_links_of_struct_ops_by_its_release_and_its_types() {
+    fn struct_ops_links_need_release_and_types() {
         let types = b"\x01\0bpf_struct_ops\0bpf_struct_ops_link\0int\0";
         assert!(has_struct_ops_links("6.4.0-1-amd64", types));
         assert!(has_struct_ops_links("7.0", types));
@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn the_name_of_a_test_program_has_no_hash() {
+    fn test_program_name_omits_hash() {
         assert_eq!(program(), "forebay_skips");
     }
 }

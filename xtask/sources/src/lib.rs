@@ -30,7 +30,7 @@ const SIMULATOR: [&str; 8] = [
 /// it.
 const PYTHON: &str = "crates/python/";
 /// Sources that no simulation executes.
-const TESTBED: [&str; 2] = ["crates/lab/src/backend/emu", "crates/lab/src/platforms/"];
+const TESTBED: [&str; 2] = ["crates/lab/src/backend/cost", "crates/lab/src/backend/emu"];
 /// Sources that only runs of ns-3 execute.
 const ORACLE: &str = "crates/lab/src/backend/ns3/";
 /// Parts of the simulator that runs of ns-3 use: its meters, and the initial values of its TCP.
@@ -38,8 +38,8 @@ const OF_ORACLE: [&str; 2] = ["crates/sim/src/metrics.rs", "crates/sim/src/tcp/s
 /// Parts of core that runs of ns-3 do not use: ns-3 has its own congestion control. Its queues have the default
 /// parameters of core's.
 const BESIDE_ORACLE: [&str; 2] = ["crates/core/src/bundle/", "crates/core/src/cc/"];
-/// Sources that read stored results, or show them.
-const READERS: [&str; 13] = [
+/// Sources that read stored results or show them, or choose plans.
+const READERS: [&str; 14] = [
     "crates/lab/assets/",
     "crates/lab/src/capture/",
     "crates/lab/src/compare/",
@@ -47,6 +47,7 @@ const READERS: [&str; 13] = [
     "crates/lab/src/export/",
     "crates/lab/src/judge/",
     "crates/lab/src/output.rs",
+    "crates/lab/src/platforms.rs",
     "crates/lab/src/progress.rs",
     "crates/lab/src/recorded.rs",
     "crates/lab/src/report/",
@@ -145,7 +146,7 @@ fn collect(
     Ok(())
 }
 
-/// Whether the file at `path` is in the program, and a run of our own or a trial of `forebay platforms` uses it.
+/// Whether the file at `path` is in the program, and a run of our own uses it.
 fn reaches_testbed(path: &str) -> bool {
     is_of_ours(path) && !path.starts_with(PYTHON)
 }
@@ -187,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn a_back_end_has_the_sources_that_its_runs_pass() {
+    fn back_end_has_sources_of_its_runs() {
         for path in [
             "Cargo.lock",
             "traces/caida.cdf",
@@ -201,7 +202,7 @@ mod tests {
             "crates/ebpf/bpf/packet.h",
             "crates/host/src/port/xdp.rs",
             "crates/lab/src/backend/emu/scenario.rs",
-            "crates/lab/src/platforms/measure.rs",
+            "crates/lab/src/backend/cost.rs",
             "crates/experiments/src/commands/role.rs",
         ] {
             assert!(!reaches_simulator(path) && reaches_testbed(path), "{path}");
@@ -224,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn runs_of_ns3_pass_their_driver_and_defaults_of_ours_but_no_laws() {
+    fn ns3_sources_are_driver_and_defaults_without_algorithms() {
         for path in [
             "Cargo.lock",
             "crates/lab/src/metrics/mod.rs",
@@ -261,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn the_digest_of_a_crate_is_of_its_sources() {
+    fn crate_digest_covers_its_sources() {
         let folder = tempfile::tempdir().unwrap();
         let write = |path: &str, text: &str| write(folder.path(), path, text);
         write("src/lib.rs", "1");
@@ -286,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn a_digest_changes_with_what_a_run_passes_and_with_nothing_else() {
+    fn digest_changes_only_with_code_on_path() {
         let folder = tempfile::tempdir().unwrap();
         let write = |path, text| write(folder.path(), path, text);
         let digests = || ["sim", "emu"].map(|backend| digest(folder.path(), backend).unwrap());
@@ -297,7 +298,7 @@ mod tests {
         write("crates/host/src/port.rs", "1");
         let first = digests();
         assert_eq!(first.each_ref().map(String::len), [LENGTH; 2]);
-        write("docs/evaluation.md", "2");
+        write("docs/evidence/evaluation.md", "2");
         write("crates/core/src/cc/tests.rs", "2");
         write("crates/lab/src/report/page.rs", "2");
         write("xtask/src/main.rs", "2");

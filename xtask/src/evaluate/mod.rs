@@ -1,8 +1,6 @@
 //! Runs the experiments behind the claims, part by part, and shows which claims hold; `lab::judge` decides that.
 
-mod part;
 mod plan;
-mod platforms;
 
 use std::iter;
 use std::path::Path;
@@ -15,23 +13,26 @@ use forebay_lab::judge::{Claims, Judged, PlanClaims, table};
 use forebay_lab::output::text_table;
 use serde_json::Value;
 
-use part::{Left, Part};
-use plan::PlanPart;
-use platforms::PlatformsPart;
+pub use plan::jobs;
 
-/// Every claim of `docs/evaluation.md`, as bounds on metrics.
+use crate::figures;
+use plan::{Left, PlanPart};
+
+/// The list of claims, as bounds on metrics.
 const CLAIMS: &str = "docs/claims.toml";
 /// Folder of results; runs of the same sources in it are not repeated.
 const OUT: &str = "out/evaluate";
-/// Results: each claim in a row, and a page that counts and filters them.
+/// Results: a row for each claim at each place.
 const RESULTS: &str = "docs/evidence/results.csv";
+/// Page that counts the verdicts and filters the rows of [`RESULTS`].
 const PAGE: &str = "docs/evidence/README.md";
 /// Template of the page; the chore fills in the gaps.
 const TEMPLATE: &str = include_str!("page.md");
+/// The release build that makes the runs; `make build` makes it.
 const FOREBAY: &str = "target/release/forebay";
 /// Number of times that a plan continues after a failed run.
 const ATTEMPTS: usize = 3;
-/// A week.
+/// Longest time limit (min): a week.
 const MINUTES_MAX: f64 = 10_080.0;
 /// Exit code if work is left.
 const LEFT: u8 = 3;
@@ -55,7 +56,7 @@ impl Arguments {
             match argument.as_str() {
                 "--list" => parsed.list = true,
                 "--minutes" => {
-                    let value = rest.next().context("--minutes: allowed is a number behind it")?;
+                    let value = rest.next().context("--minutes: no value: allowed is a number")?;
                     let minutes = value.parse().ok().filter(|it| (0.0..=MINUTES_MAX).contains(it));
                     let refusal = || format!("--minutes {value}: allowed is 0 to {MINUTES_MAX}");
                     parsed.minutes = Some(minutes.with_context(refusal)?);
@@ -105,16 +106,16 @@ pub fn evaluate(arguments: &[String]) -> Result<ExitCode> {
     let plans: Vec<PlanClaims> = plans.collect();
     let mut parts = all_parts(&plans)?;
     for name in &arguments.only {
-        let names = || parts.iter().map(Part::name).collect::<Vec<_>>().join(", ");
+        let names = || parts.iter().map(PlanPart::name).collect::<Vec<_>>().join(", ");
         if !parts.iter().any(|part| part.is_called(name)) {
-            return Ok(refused(&format!("no part {name}: there are {}", names())));
+            return Ok(refused(&format!("no part {name}: allowed is one of {}", names())));
         }
     }
     std::fs::create_dir_all(OUT)?;
     for part in &mut parts {
         part.advance(&mut |_| false)?;
     }
-    let is_wanted = |part: &Part<'_>| {
+    let is_wanted = |part: &PlanPart<'_>| {
         arguments.only.is_empty() || arguments.only.iter().any(|name| part.is_called(name))
     };
     if arguments.list {
@@ -122,26 +123,27 @@ pub fn evaluate(arguments: &[String]) -> Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     let mut clock = Clock::of(arguments.minutes);
-    let mut judged: Vec<Vec<Judged>> = parts.iter().map(|part| part.judge(&parts)).collect();
+    let mut judged: Vec<Vec<Judged>> = parts.iter().map(|part| part.judge(parts.iter())).collect();
     write_results(&judged)?;
     for place in 0..parts.len() {
-        if is_wanted(&parts[place]) && parts[place].left().runs > 0 {
+        if is_wanted(&parts[place]) && parts[place].left.runs > 0 {
             eprintln!("== {}", parts[place].name());
             parts[place].advance(&mut |minutes| clock.allows(minutes))?;
             // Claims about these runs may also exist on the plan's other back end.
             for (part, judged) in parts.iter().zip(&mut judged) {
                 if part.is_called(parts[place].subject()) {
-                    *judged = part.judge(&parts);
+                    *judged = part.judge(parts.iter());
                 }
             }
             write_results(&judged)?;
         }
     }
+    figures::draw()?;
     let wanted = || parts.iter().zip(&judged).filter(|(part, _)| is_wanted(part));
     let found = || wanted().flat_map(|(_, judged)| judged);
     found().filter_map(Judged::complaint).for_each(|complaint| println!("{complaint}"));
     println!("{} ({RESULTS})", table::counts(found()));
-    if wanted().any(|(part, _)| part.left().runs > 0) {
+    if wanted().any(|(part, _)| part.left.runs > 0) {
         println!("left is\n{}", listed(wanted().map(|(part, _)| part)));
         return Ok(ExitCode::from(LEFT));
     }
@@ -155,27 +157,26 @@ fn refused(refusal: &str) -> ExitCode {
 }
 
 /// Plans in the order of the claims. The simulator comes first, because the testbed is compared with it.
-fn all_parts(plans: &[PlanClaims]) -> Result<Vec<Part<'_>>> {
+fn all_parts(plans: &[PlanClaims]) -> Result<Vec<PlanPart<'_>>> {
     let mut parts = Vec::new();
     for plan in plans {
         for backend in backend::NAMES {
             if let Some(seeds) = plan.seeds.get(backend) {
-                parts.push(Part::Plan(Box::new(PlanPart::new(plan, backend, *seeds)?)));
+                parts.push(PlanPart::new(plan, backend, *seeds)?);
             }
         }
     }
-    parts.extend(PlatformsPart::all()?.map(Part::Platforms));
     Ok(parts)
 }
 
 /// Remaining work of some parts, and the total.
-fn listed<'a>(parts: impl Iterator<Item = &'a Part<'a>>) -> String {
+fn listed<'a>(parts: impl Iterator<Item = &'a PlanPart<'a>>) -> String {
     let (mut rows, mut all) = (Vec::new(), Left::default());
     let row = |name: String, left: &Left| {
         vec![name, left.runs.to_string(), format!("{:.1}", left.minutes)]
     };
     for part in parts {
-        let left = part.left();
+        let left = &part.left;
         rows.push(row(part.name(), left));
         all.runs += left.runs;
         all.minutes += left.minutes;
@@ -202,7 +203,7 @@ fn sources(backend: &str) -> Result<String> {
 }
 
 /// The document that `forebay` printed for `name`; `Null` if it refuses the arguments or keeps printing none.
-fn printed(name: &str, arguments: &[&str], out: &Path) -> Result<Value> {
+pub fn printed(name: &str, arguments: &[&str], out: &Path) -> Result<Value> {
     for _ in 0..ATTEMPTS {
         let output = Command::new(FOREBAY)
             .args(arguments)
@@ -229,7 +230,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_asked_for_is_read_and_what_cannot_be_is_refused() {
+    fn parses_arguments_and_refuses_wrong_ones() {
         let parse = |text: &str| {
             let words: Vec<String> = text.split_whitespace().map(String::from).collect();
             Arguments::parse(&words)
@@ -244,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn work_that_would_not_end_in_time_is_not_begun_unless_it_is_the_first() {
+    fn starts_late_work_only_as_first() {
         let mut clock = Clock::of(Some(10.0));
         assert!(clock.allows(30.0), "else it never would be");
         assert!(clock.allows(9.0));

@@ -9,7 +9,6 @@ use forebay_lab::judge::{ClaimResults, Judged, PlanClaims};
 use forebay_lab::plan::{Plan, Seeds};
 use forebay_lab::store::{FILE, RunKey, Store};
 
-use super::part::Left;
 use super::{OUT, printed, sources};
 
 /// Time of a run on the testbed in addition to its emulated seconds (s): namespaces, waiting for quiet, logs.
@@ -19,7 +18,16 @@ const EMU_EXTRA_S: f64 = 4.6;
 /// `bundler/elastic_cross` 34.
 const SIM_SPEED: f64 = 200.0;
 
-/// A plan on a back end.
+/// Remaining work of a part.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Left {
+    /// Runs, at most: claims may be decided earlier.
+    pub runs: usize,
+    /// Time for these (min), from earlier runs of the plan or else from the length of a run.
+    pub minutes: f64,
+}
+
+/// A plan on a back end: the unit that is run and judged by itself.
 pub struct PlanPart<'a> {
     claims: &'a PlanClaims,
     plan: Plan,
@@ -51,6 +59,11 @@ impl<'a> PlanPart<'a> {
     /// `bundler/main@sim`, or of a variant `bundler/main@emu+kernel`.
     pub fn name(&self) -> String {
         self.claims.part(self.backend)
+    }
+
+    /// Whether `name` is the name of the part, of its plan on any back end, or of a folder that the part is in.
+    pub fn is_called(&self, name: &str) -> bool {
+        is_called(&self.name(), name)
     }
 
     /// Makes missing runs, seed by seed, until the claims are decided or `may_begin` refuses the next seed.
@@ -85,10 +98,12 @@ impl<'a> PlanPart<'a> {
         Ok(())
     }
 
-    /// The claims. Those that also concern the simulator find it among `parts`. None before the first run.
+    /// The claims. Those that also concern the simulator find it among `parts`. Before the first run, one row says
+    /// that nothing was run.
     pub fn judge<'b>(&self, mut parts: impl Iterator<Item = &'b PlanPart<'b>>) -> Vec<Judged> {
         if self.results.is_empty() {
-            return Vec::new();
+            let claim = "all of it".into();
+            return vec![Judged { of: self.name(), claim, ..Judged::default() }];
         }
         let is_beside = |part: &&PlanPart<'_>| {
             part.claims.name == self.claims.name && part.backend == "sim" && self.backend != "sim"
@@ -115,7 +130,10 @@ impl<'a> PlanPart<'a> {
         let arguments = [&of_plan[..], &set, &selected, &of_run].concat();
         let document = printed(&name, &arguments, &self.folder)?;
         let built = document["runs"][0]["sources"].as_str().unwrap_or(&self.sources);
-        ensure!(built == self.sources, "{name}: forebay is of other sources ({built}): make build");
+        ensure!(
+            built == self.sources,
+            "{name}: forebay was built from other sources ({built}): make build"
+        );
         Ok(())
     }
 
@@ -177,13 +195,21 @@ impl<'a> PlanPart<'a> {
     }
 }
 
+/// Compares whole words between slashes: neither `queue_shift` nor `shift_both` matches `bundler/queue_shift_both`.
+fn is_called(part: &str, name: &str) -> bool {
+    let plan = part.split('@').next().unwrap_or(part);
+    let is_within = |whole: &str| format!("/{whole}/").contains(&format!("/{name}/"));
+    is_within(part) || is_within(plan)
+}
+
 /// Simulations at a time.
-fn jobs() -> usize {
+pub fn jobs() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
 
 #[cfg(test)]
 mod tests {
+    use forebay_lab::judge::{Verdict, Why};
     use forebay_lab::metrics::{Evaluation, Metrics};
     use forebay_lab::store::NewRun;
     use serde_json::json;
@@ -252,7 +278,16 @@ mod tests {
     }
 
     #[test]
-    fn a_run_that_was_rejected_is_left_however_often_and_counted_each_time() {
+    fn part_without_runs_is_one_row() {
+        let claims = claims();
+        let folder = tempfile::tempdir().unwrap();
+        let judged = part(&claims, folder.path()).judge(std::iter::empty());
+        assert_eq!(judged.len(), 1);
+        assert_eq!(judged[0].verdict, Verdict::NotShown(Why::NotRun));
+    }
+
+    #[test]
+    fn rejected_run_remains_and_each_attempt_counts() {
         let claims = claims();
         let folder = tempfile::tempdir().unwrap();
         let mut part = part(&claims, folder.path());
@@ -264,5 +299,23 @@ mod tests {
         assert_eq!((left.runs, asked.len()), (1, 1));
         let judged = part.judge(std::iter::empty());
         assert_eq!(judged[0].behind.to_string(), "8/9, made copa_sfq 15 (7 rejected)");
+    }
+
+    #[test]
+    fn a_part_is_called_by_whole_words() {
+        let part = "bundler/dynamics/start@sim";
+        for name in
+            [part, "bundler/dynamics/start", "dynamics/start", "start", "start@sim", "bundler"]
+        {
+            assert!(is_called(part, name), "{name}");
+        }
+        for name in
+            ["bundler/dynamics/start@emu", "star", "bundler/start", "sim", "dynamics@sim", ""]
+        {
+            assert!(!is_called(part, name), "{name}");
+        }
+        assert!(
+            is_called("platforms/cpu@emu", "platforms") && is_called("platforms/cpu@emu", "cpu")
+        );
     }
 }

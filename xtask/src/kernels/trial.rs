@@ -48,19 +48,33 @@ const fn step(name: &'static str, command: &'static str, says: &'static str) -> 
     Check { name, command, exit: 0, says }
 }
 
+/// Both packages install, and no box runs yet.
 const INSTALLED: Check = step("installed", "installed", "nothing runs");
+/// The laboratory is a package of its own.
 const LABORATORY: Check = step("laboratory", "laboratory", "a package of its own");
+/// Both boxes run as units with their sandbox.
 const SANDBOXED: Check = step("units under their sandbox", "started", "both boxes run");
+/// The sendbox shapes traffic.
 const SHAPED: Check = step("traffic is shaped", "shaped", "shaping");
+/// A reload keeps the process.
 const RELOADED: Check = step("reload", "reloaded", "same process");
+/// A killed box starts again, and connections survive.
 const KILLED: Check = step("killed under traffic", "killed", "no connection reset");
+/// The watchdog ends a hung box, and connections survive.
 const HUNG: Check = step("hung under traffic", "hung", "no connection reset");
+/// An upgrade restarts the boxes, and connections survive.
 const UPGRADED: Check = step("upgraded under traffic", "exchange 2", "no connection reset");
+/// A downgrade restarts the boxes, and connections survive.
 const ROLLED_BACK: Check = step("rolled back under traffic", "exchange 1", "no connection reset");
-const REFUSED: Check = step("configuration refused at an upgrade", "refused", "goes on");
+/// At an upgrade to a program that refuses the configuration, the old one keeps running.
+const REFUSED: Check = step("configuration refused at an upgrade", "refused", "keeps running");
+/// On a kernel that is too old, the unit of the agent fails and names the needed version.
 const NO_AGENT: Check = step("unit of the agent is refused", "no_agent", "needs Linux 6.4");
+/// The unit of an agent registers its algorithm.
 const AGENT: Check = step("unit of the agent", "agent", "fb_cubic");
+/// After a removal under traffic, the kernel forwards.
 const REMOVED: Check = step("removed under traffic", "removed", "the kernel forwards");
+/// A purge leaves the machine as it was before the installation.
 const PURGED: Check = step("purged", "purged", "as before");
 
 /// Steps on a kernel on which no agent can run.

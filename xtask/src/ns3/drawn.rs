@@ -66,7 +66,7 @@ pub fn make(arguments: &[String]) -> Result<()> {
     }
     println!("{}", table(&file["first_look"], &now));
     let missed: Vec<&str> = missed(&now).collect();
-    ensure!(missed.is_empty(), "fewer pairs hold than are asked for: {}", missed.join(", "));
+    ensure!(missed.is_empty(), "fewer pairs hold than the bounds demand: {}", missed.join(", "));
     Ok(())
 }
 
@@ -76,7 +76,7 @@ fn parse(arguments: &[String]) -> Result<Options> {
     let mut arguments = arguments.iter();
     while let Some(argument) = arguments.next() {
         let mut value =
-            || arguments.next().with_context(|| format!("{argument}: a value is missing"));
+            || arguments.next().with_context(|| format!("{argument}: expected a value"));
         let number = |text: &String, most: usize| {
             let number = text.parse().ok().filter(|number| (1..=most).contains(number));
             number.with_context(|| format!("{argument} {text}: allowed is 1 to {most}"))
@@ -103,7 +103,7 @@ fn parse(arguments: &[String]) -> Result<Options> {
         }
     }
     if let (Some(_), Some(name)) = (options.seed, options.names.first()) {
-        bail!("{name}: allowed is no NAME beside --seed");
+        bail!("{name}: --seed allows no NAME");
     }
     Ok(options)
 }
@@ -128,7 +128,7 @@ fn drawn(path: &Path, seed: u64, count: usize, versions: &str) -> Result<Value> 
     }
     let there = runs::read(path)?;
     let name = path.display();
-    ensure!(there["about"] == about, "{name}: of another seed or ns-3; allowed is another --file");
+    ensure!(there["about"] == about, "{name}: made with another seed or ns-3; name another --file");
     for run in &mut runs {
         let of_there = there["runs"].as_array().into_iter().flatten();
         let is_it = |known: &&Value| ["name", "params"].iter().all(|key| known[*key] == run[*key]);
@@ -141,7 +141,7 @@ fn drawn(path: &Path, seed: u64, count: usize, versions: &str) -> Result<Value> 
     // A look at these and further runs would be no first look, and existing runs are not thrown away.
     let is_allowed = if has_look { count == known } else { count >= known };
     let allowed =
-        if has_look { "of which there was a look: allowed is" } else { "allowed is at least" };
+        if has_look { "already compared once: allowed is" } else { "allowed is at least" };
     ensure!(
         is_allowed,
         "--count {count}: {name} has {known} runs, {allowed} {known}, or another --file"
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn runs_are_those_of_a_seed_or_those_with_names() {
+    fn draws_runs_by_seed_or_takes_names() {
         let options = parsed("--seed 7 --count 3 --jobs 2 --file x.json").unwrap();
         let file = Some("x.json".into());
         let expected = Options { seed: Some(7), count: 3, jobs: 2, file, ..Options::default() };
@@ -216,10 +216,10 @@ mod tests {
         let options = parsed("--install aqm var").unwrap();
         assert!(options.install && options.seed.is_none() && options.names == ["aqm", "var"]);
         for (text, expected) in [
-            ("--seed", "--seed: a value is missing"),
+            ("--seed", "--seed: expected a value"),
             ("--seed x", "--seed x: allowed is a whole number"),
             ("--seed 7 --count 0", "--count 0: allowed is 1 to 1000"),
-            ("--seed 7 aqm", "aqm: allowed is no NAME beside --seed"),
+            ("--seed 7 aqm", "aqm: --seed allows no NAME"),
             ("--fast", "--fast: allowed is --install, --seed S"),
         ] {
             let error = parsed(text).unwrap_err().to_string();
@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_made_is_kept_and_a_file_of_others_is_refused() {
+    fn keeps_made_runs_and_refuses_foreign_files() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("drawn.json");
         let mut file = drawn(&path, 7, 3, "ns-3.37").unwrap();
@@ -259,8 +259,8 @@ mod tests {
         let again = drawn(&path, 7, 3, "ns-3.37").unwrap();
         assert_eq!(again["first_look"]["runs"], 3);
         let more = refused(5);
-        assert!(more.contains("3 runs, of which there was a look: allowed is 3, or"), "{more}");
+        assert!(more.contains("3 runs, already compared once: allowed is 3, or"), "{more}");
         let error = drawn(&path, 8, 3, "ns-3.37").unwrap_err().to_string();
-        assert!(error.contains("of another seed or ns-3"), "{error}");
+        assert!(error.contains("made with another seed or ns-3"), "{error}");
     }
 }

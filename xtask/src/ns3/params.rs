@@ -33,7 +33,7 @@ pub struct Params<'a>(&'a Map<String, Value>);
 impl<'a> Params<'a> {
     /// The parameters of `run`. Fails where there are none.
     pub fn of(run: &'a Value) -> Result<Self> {
-        run["params"].as_object().map(Self).context("a run without params")
+        run["params"].as_object().map(Self).context("the run has no params")
     }
 
     fn text(&self, name: &str) -> Result<String> {
@@ -46,11 +46,11 @@ impl<'a> Params<'a> {
         let parts = text.split(',').filter(|part| !part.is_empty());
         let numbers = parts.map(|part| part.trim().parse::<f64>().ok().filter(|it| *it >= 0.0));
         let numbers: Option<Vec<f64>> = numbers.collect();
-        numbers.with_context(|| format!("{name} = {text}: allowed are numbers of at least 0"))
+        numbers.with_context(|| format!("{name} = {text}: allowed are numbers from 0"))
     }
 
     fn number(&self, name: &str) -> Result<f64> {
-        self.numbers(name)?.first().copied().with_context(|| format!("{name}: no number"))
+        self.numbers(name)?.first().copied().with_context(|| format!("{name}: expected a number"))
     }
 
     /// Round trip of the first flow at the start.
@@ -70,7 +70,7 @@ impl<'a> Params<'a> {
             ensure!(text == value, "{name} = {text}: allowed is {value}");
         }
         let rtts = self.numbers("rtts_ms")?;
-        let base = rtts.iter().copied().reduce(f64::min).context("rtts_ms: no number")?;
+        let base = rtts.iter().copied().reduce(f64::min).context("rtts_ms: expected a number")?;
         let (links, ways) = self.links(base)?;
         let stop = seconds(self.number("stop_s")?);
         Ok(Network {
@@ -278,7 +278,7 @@ tcp 0 3000000 15000000000 0 0 0,1 2,3 10 0 ns3::TcpNewReno";
     }
 
     #[test]
-    fn a_parameter_that_is_not_made_is_refused_by_name() {
+    fn refuses_unmade_parameter_by_name() {
         for (key, value, expected) in [
             ("devq", "2p", "devq = 2p: allowed is 1p"),
             ("reverse_rate", "100", "reverse_rate = 100: allowed is same"),

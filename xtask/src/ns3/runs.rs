@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_has_the_least_and_the_greatest_of_its_starts() {
+    fn run_has_least_and_greatest_of_starts() {
         let mut run = json!({ "name": "r" });
         put(&mut run, &[vec![start([9.8], 7), start([10.0], 9), start([10.4], 8)]]).unwrap();
         let ensemble = &run["ensemble_with_3_44"];
@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn each_seed_of_a_run_with_losses_is_kept() {
+    fn keeps_each_seed_of_lossy_run() {
         let expected = json!({
             "mean_throughput_l4": { "values": [4.0, 5.0] },
             "total_qdisc_drops_l2": { "values": [3, 3] },

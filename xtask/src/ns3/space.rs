@@ -19,9 +19,13 @@ use forebay_core::random::{Stream, Streams};
 use forebay_lab::backend::ns3::ALGORITHMS;
 use serde_json::{Value, json};
 
+/// Rates of the bottleneck that runs draw from (Mbit/s), before a step.
 const RATES_MBPS: [f64; 8] = [4.0, 8.0, 12.0, 16.0, 24.0, 32.0, 48.0, 64.0];
+/// Round trips without queues that runs draw from (ms), before a step.
 const RTTS_MS: [f64; 8] = [10.0, 15.0, 20.0, 30.0, 40.0, 60.0, 80.0, 100.0];
+/// Length of a run (s).
 const STOP_S: f64 = 20.0;
+/// Time of a step of rate or round trip (s).
 const STEP_S: f64 = 8.0;
 /// Bits of a full segment on the wire.
 const SEGMENT_BITS: f64 = 1502.0 * 8.0;
@@ -169,7 +173,7 @@ mod tests {
     use crate::ns3::params::Params;
 
     #[test]
-    fn a_seed_draws_the_same_runs_and_another_draws_others() {
+    fn each_seed_draws_its_own_runs() {
         let drawn = cases(7, 80);
         assert_eq!(cases(7, 10), drawn[..10]);
         assert_ne!(cases(8, 80), drawn);
@@ -180,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn every_run_can_be_made_and_has_what_was_drawn() {
+    fn every_drawn_run_can_be_made() {
         for (case, run) in cases(7, 80).iter().zip(draw(7, 80, "ns-3.37")) {
             let params = Params::of(&run).unwrap();
             assert_eq!(params.is_lossy().unwrap(), case.happens == "loss");

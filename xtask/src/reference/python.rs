@@ -8,6 +8,7 @@ use forebay_reader::schema::{Key, Kind, Section};
 /// Path of the file.
 pub const FILE: &str = "python/forebay/keys.py";
 
+/// Begin of the file: its documentation and its imports.
 const HEAD: &str = r#""""The keys of a plan as types, for editors and type checkers.
 
 Written by `cargo xtask reference` from the keys that the reader of plans knows::

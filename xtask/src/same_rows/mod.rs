@@ -25,6 +25,7 @@ use crate::{Misuse, repository};
 
 /// Below it each build has a folder, so that its runs serve several comparisons.
 const OUT: &str = "out/same-rows";
+/// Seed of all runs: the comparison needs no spread.
 const SEED: &str = "1";
 /// Simulated time (s) to which plans are cut if they allow it: beyond the start of every control loop.
 const SECONDS: u64 = 10;
@@ -46,7 +47,9 @@ impl Arguments {
         while let Some(argument) = rest.next() {
             match argument.as_str() {
                 "--seconds" => {
-                    let value = rest.next().context("--seconds: allowed is a number behind it")?;
+                    let value = rest
+                        .next()
+                        .context("--seconds: no value: allowed is a whole number from 1")?;
                     let number = value.parse().ok().filter(|it| *it > 0);
                     let refusal = || format!("--seconds {value}: allowed is a whole number from 1");
                     seconds = number.with_context(refusal)?;
@@ -56,7 +59,7 @@ impl Arguments {
             }
         }
         let [old, new, plans @ ..] = &words[..] else {
-            bail!("allowed are two programs, OLD and NEW, and then names of plans");
+            bail!("expected two programs, OLD and NEW, then names of plans");
         };
         let mut plans: Vec<String> = plans.iter().map(|it| it.to_string()).collect();
         for plan in &plans {
@@ -174,7 +177,7 @@ impl Build {
 impl std::fmt::Display for Outcome {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Self::Same(runs) => write!(f, "{runs} runs, the same"),
+            Self::Same(runs) => write!(f, "{runs} runs: equal"),
             Self::Differs(tables) => write!(f, "DIFFERS\n    {}", tables.join("\n    ")),
             Self::Refused(why) => write!(f, "not simulated: {why}"),
         }
@@ -200,7 +203,7 @@ mod tests {
             plans: vec!["bundler/main".into()],
         };
         assert_eq!(parsed, expected);
-        assert!(parse("a b").unwrap().plans.len() > 90, "all of them");
+        assert!(parse("a b").unwrap().plans.len() > 90, "every plan");
         for wrong in ["", "a", "a b none", "a b --seconds 0", "a b --seconds", "a b --jobs 2"] {
             assert!(parse(wrong).is_err(), "{wrong}");
         }

@@ -11,8 +11,9 @@ use rusqlite::{Connection, OpenFlags, OptionalExtension, Row};
 const EXCEPT: [(&str, &str); 3] = [("runs", "commit"), ("runs", "sources"), ("runs", "host")];
 /// Columns that identify the subject of a row, where its primary key is a number.
 const NAMES: [&str; 7] = ["run", "arm", "cell", "seed", "part", "name", "quantity"];
-/// Characters shown of a text before its first difference, and in all.
+/// Characters shown of a text before its first difference.
 const BEFORE: usize = 40;
+/// Characters shown of a text in total.
 const SHOWN: usize = 160;
 
 /// Number of runs in the store in the folder `old`, and a text for each table that differs in the one in `new`.
@@ -186,7 +187,7 @@ mod tests {
         ));
         let metric = "metrics: run 1 (copa_sfq seed 1) part \"run\" name \"\" metric \"goodput_mbps\": \
                       value: old 90.0, new 90.00000000000001";
-        let title = "plans: name \"main\": title: old \"Web-like traffic over a shared bottleneck\", \
+        let title = "plans: name \"main\": title: old \"Web requests over a shared bottleneck\", \
                      new \"Other\"";
         assert_eq!(found, [metric, title]);
     }
@@ -197,8 +198,8 @@ mod tests {
         assert!(missing.starts_with("metrics: only old has run 1 (copa_sfq seed 1)"), "{missing}");
         let found = changed("DELETE FROM metrics WHERE metric = 'goodput_mbps'");
         assert!(found[0].contains("\"goodput_mbps\", new has run 1"), "{found:?}");
-        let found = changed("INSERT INTO trials (measurement, trial) VALUES ('m', 't')");
-        assert_eq!(found, ["trials: only new has id 1"]);
+        let found = changed("INSERT INTO figures VALUES ('q', '[]')");
+        assert!(found[0].starts_with("figures: only new has plan"), "{found:?}");
         let found = changed("ALTER TABLE links RENAME COLUMN qdisc TO queue");
         assert!(found[0].starts_with("links: columns differ: old"), "{found:?}");
         let (old, new) = (store("a", ""), store("b", "CREATE TABLE more (id INTEGER PRIMARY KEY)"));
@@ -212,13 +213,12 @@ mod tests {
                         quantity \"rate_mbps\": samples: old 2.0 at 1.5 s (sample 1), \
                         new 2.5 at 1.5 s (sample 1)";
         assert_eq!(found, [expected]);
-        let other = store("b", "");
-        let mut long = Store::create(other.path()).unwrap();
-        assert!(long.put_trial(&"x".repeat(300), "a").is_ok());
-        let folder = store("a", "");
-        Store::create(folder.path()).unwrap().put_trial(&"x".repeat(299), "b").unwrap();
-        let found = differences(folder.path(), other.path()).unwrap().1;
-        let x = "x".repeat(BEFORE);
-        assert_eq!(found, [format!("trials: id 1: measurement: old {x}\", new {x}x\"")]);
+        let of = |commit, length: usize| {
+            let text = "x".repeat(length);
+            store(commit, &format!("INSERT INTO figures VALUES ('q', '{text}')"))
+        };
+        let found = differences(of("a", 299).path(), of("b", 300).path()).unwrap().1;
+        let (start, x) = ("figures: plan \"q\": figures: old", "x".repeat(BEFORE));
+        assert_eq!(found, [format!("{start} {x}\", new {x}x\"")]);
     }
 }

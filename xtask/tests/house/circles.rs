@@ -106,7 +106,7 @@ fn circles_of(files: &[(&str, &str)]) -> Vec<String> {
 }
 
 #[test]
-fn a_circle_is_found_through_paths_macros_and_other_names() {
+fn finds_circle_through_paths_macros_and_aliases() {
     let circle = ["a::inner needs b", "b needs a::inner"];
     for (inner, b) in [
         ("use crate::b::B;\npub struct A;", "use super::a::A;\npub struct B;"),
@@ -129,7 +129,7 @@ fn a_circle_is_found_through_paths_macros_and_other_names() {
 }
 
 #[test]
-fn parents_children_neighbours_and_tests_may_need_each_other() {
+fn related_modules_and_tests_may_form_circles() {
     let found = circles_of(&[
         ("lib.rs", "mod a; mod b; mod c; pub struct Root(a::A);"),
         ("a.rs", "mod inner;\npub use inner::A;\npub struct Own(crate::Root);"),

@@ -20,7 +20,7 @@ fn events(source: &str) -> impl Iterator<Item = (&str, Option<&str>)> {
 }
 
 #[test]
-fn each_line_of_a_log_is_of_an_event_in_the_table_and_each_event_has_a_line() {
+fn log_lines_and_event_table_match() {
     let table: BTreeSet<(String, &str)> =
         EVENTS.iter().map(|event| (event.level.to_string().to_lowercase(), event.name)).collect();
     let mut files = Vec::new();

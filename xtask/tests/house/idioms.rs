@@ -1,4 +1,4 @@
-//! Idioms that make comments hard to read, counted per 1,000 words of comments.
+//! Idioms that make texts hard to read, counted per 1,000 words: here in comments of Rust and C, in `prose` in other texts.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -6,14 +6,14 @@ use std::path::{Path, PathBuf};
 
 use crate::repository;
 
-/// Most uses of one idiom per 1,000 words of comments, over the tree.
+/// Most uses of one idiom per 1,000 words, over all texts of one kind.
 const PER_IDIOM: f64 = 0.4;
 /// Most uses of all idioms together per 1,000 words, in each folder of more than [`FOLDER_WORDS_MIN`] words.
 const TOGETHER: f64 = 2.5;
-/// In a smaller folder one comment weighs too much.
+/// Least words of a folder that is judged alone: in a smaller one, a single text weighs too much.
 const FOLDER_WORDS_MIN: usize = 5000;
-/// Folders that are judged one by one, and together.
-const FOLDERS: [&str; 17] = [
+/// Folders with Rust that are judged one by one, and together.
+pub const FOLDERS: [&str; 17] = [
     "crates/app",
     "crates/capi",
     "crates/core",
@@ -59,38 +59,40 @@ fn idiom(word: &str, next: &str) -> Option<&'static str> {
     }
 }
 
-/// The text of a line that is a comment: Rust, C and shell-like files.
-fn comment(line: &str) -> Option<&str> {
-    let line = line.trim_start();
-    let text = ["///", "//!", "//", "/*", "* "].iter().find_map(|it| line.strip_prefix(it))?;
-    Some(text.trim_end_matches("*/"))
+/// The texts of comments with the numbers of their lines: Rust, C and shell-like files.
+fn comments(source: &str) -> impl Iterator<Item = (usize, &str)> {
+    source.lines().enumerate().filter_map(|(index, line)| {
+        let line = line.trim_start();
+        let text = ["///", "//!", "//", "/*", "* "].iter().find_map(|it| line.strip_prefix(it))?;
+        Some((index + 1, text.trim_end_matches("*/")))
+    })
 }
 
 /// The words of `text` in lower case, without punctuation and without code in backticks.
-fn words(text: &str) -> Vec<String> {
+pub fn words(text: &str) -> Vec<String> {
     let prose: Vec<&str> = text.split('`').step_by(2).collect();
     let word = |it: &str| it.trim_matches(|c: char| !c.is_alphanumeric()).to_lowercase();
     prose.join(" ").split_whitespace().map(word).filter(|word| !word.is_empty()).collect()
 }
 
-/// Words of comments, and uses of each idiom with their places.
+/// Words of texts, and uses of each idiom with their places.
 #[derive(Default)]
-struct Count {
+pub struct Count {
     words: usize,
     uses: BTreeMap<&'static str, Vec<String>>,
 }
 
 impl Count {
-    fn add(&mut self, file: &Path, source: &str) {
-        for (number, line) in source.lines().enumerate() {
-            let words = comment(line).map(words).unwrap_or_default();
-            self.words += words.len();
-            let next = words.iter().skip(1).map(String::as_str).chain([""]);
-            for (word, next) in words.iter().zip(next) {
-                if let Some(idiom) = idiom(word, next) {
-                    let place = format!("{}:{}: {}", file.display(), number + 1, line.trim());
-                    self.uses.entry(idiom).or_default().push(place);
-                }
+    /// Counts `text`, which begins in `line` of `file`.
+    pub fn add(&mut self, file: &Path, line: usize, text: &str) {
+        let words = words(text);
+        self.words += words.len();
+        let next = words.iter().skip(1).map(String::as_str).chain([""]);
+        for (index, (word, next)) in words.iter().zip(next).enumerate() {
+            if let Some(idiom) = idiom(word, next) {
+                let near = &words[index.saturating_sub(3)..words.len().min(index + 5)];
+                let place = format!("{}:{line}: .. {} ..", file.display(), near.join(" "));
+                self.uses.entry(idiom).or_default().push(place);
             }
         }
     }
@@ -100,31 +102,24 @@ impl Count {
     }
 }
 
-/// Files in Rust and C below `folder`, without what is built there.
-fn files(folder: &Path, found: &mut Vec<PathBuf>) {
+/// Files with one of the extensions `kinds` below `folder`, without built ones.
+pub fn files(folder: &Path, kinds: &[&str], found: &mut Vec<PathBuf>) {
     for entry in std::fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
         if path.is_dir() && !path.ends_with("target") {
-            files(&path, found);
-        } else if path.extension().is_some_and(|it| ["rs", "c", "h"].iter().any(|kind| it == *kind))
-        {
+            files(&path, kinds, found);
+        } else if path.extension().is_some_and(|it| kinds.iter().any(|kind| it == *kind)) {
             found.push(path);
         }
     }
 }
 
-#[test]
-fn comments_use_plain_words() {
+/// Fails if a folder, or all together, use too many idioms. Also fails if there are at most `words_min` words: then a
+/// reader of texts finds no texts.
+pub fn judge(counts: BTreeMap<String, Count>, words_min: usize) {
     let mut all = Count::default();
     let mut wrong = String::new();
-    for folder in FOLDERS {
-        let mut count = Count::default();
-        let mut sources = Vec::new();
-        files(&repository().join(folder), &mut sources);
-        for file in sources {
-            let source = std::fs::read_to_string(&file).unwrap();
-            count.add(file.strip_prefix(repository()).unwrap(), &source);
-        }
+    for (folder, count) in counts {
         let together = count.per_thousand(count.uses.values().map(Vec::len).sum());
         if count.words > FOLDER_WORDS_MIN && together > TOGETHER {
             let places: Vec<String> = count.uses.values().flatten().cloned().collect();
@@ -132,12 +127,11 @@ fn comments_use_plain_words() {
                 .unwrap();
         }
         all.words += count.words;
-        count
-            .uses
-            .into_iter()
-            .for_each(|(idiom, uses)| all.uses.entry(idiom).or_default().extend(uses));
+        for (idiom, uses) in count.uses {
+            all.uses.entry(idiom).or_default().extend(uses);
+        }
     }
-    assert!(all.words > 200_000, "{} words: where are the others?", all.words);
+    assert!(all.words > words_min, "{} words: expected more than {words_min}", all.words);
     for (idiom, uses) in &all.uses {
         let share = all.per_thousand(uses.len());
         if share > PER_IDIOM {
@@ -148,10 +142,27 @@ fn comments_use_plain_words() {
 }
 
 #[test]
+fn comments_use_plain_words() {
+    let mut counts = BTreeMap::new();
+    for folder in FOLDERS {
+        let mut count = Count::default();
+        let mut sources = Vec::new();
+        files(&repository().join(folder), &["c", "h", "rs"], &mut sources);
+        for file in sources {
+            let source = std::fs::read_to_string(&file).unwrap();
+            let name = file.strip_prefix(repository()).unwrap();
+            comments(&source).for_each(|(line, text)| count.add(name, line, text));
+        }
+        counts.insert(folder.to_string(), count);
+    }
+    judge(counts, 200_000);
+}
+
+#[test]
 fn idioms_are_found_in_comments_alone() {
     let mut count = Count::default();
     let source = "/// What is wanted, `what is` not.\nlet told = 1;\n// Those of others, anew.\n * so many\n";
-    count.add(Path::new("a.rs"), source);
+    comments(source).for_each(|(line, text)| count.add(Path::new("a.rs"), line, text));
     let uses: BTreeMap<&str, usize> =
         count.uses.iter().map(|(idiom, it)| (*idiom, it.len())).collect();
     let expected =

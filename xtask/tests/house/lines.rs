@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use proc_macro2::{Delimiter, Group, TokenStream, TokenTree};
+use syn::Lit;
 
 use crate::repository;
 use crate::words::sources;
@@ -11,16 +12,18 @@ use crate::words::sources;
 /// Most lines of code. Lower it when code goes, and raise it only by a new function: traces, models and recordings of
 /// paths had 1,900 lines, and Vivace, Proteus and LEDBAT++ 700.
 const LINES_MAX: usize = 112_500;
-/// Folders of a crate that are no part of the product.
-const APART: [&str; 3] = ["benches", "examples", "tests"];
+/// Folders whose files are no part of the product.
+const APART: [&str; 4] = ["benches", "examples", "templates", "tests"];
 
 /// Findings in one file.
 #[derive(Default)]
-struct Found {
+pub struct Found {
     /// Lines with code.
     lines: BTreeSet<usize>,
     /// Modules in files of their own that only tests have.
     tests: Vec<String>,
+    /// String literals with the numbers of their first lines.
+    pub strings: Vec<(usize, String)>,
 }
 
 impl Found {
@@ -59,7 +62,13 @@ impl Found {
     }
 
     fn add(&mut self, token: &TokenTree) {
-        self.lines.extend(token.span().start().line..=token.span().end().line);
+        let first = token.span().start().line;
+        self.lines.extend(first..=token.span().end().line);
+        if let TokenTree::Literal(literal) = token
+            && let Lit::Str(text) = Lit::new(literal.clone())
+        {
+            self.strings.push((first, text.value()));
+        }
     }
 
     /// Skips the item after an attribute: up to its semicolon or its block.
@@ -86,7 +95,8 @@ fn is_punct(token: &TokenTree, mark: char) -> bool {
 }
 
 fn is_of_tests(attribute: &Group) -> bool {
-    attribute.stream().to_string().replace(' ', "") == "cfg(test)"
+    let attribute = attribute.stream().to_string().replace(' ', "");
+    attribute == "cfg(test)" || attribute.starts_with("cfg(all(test,")
 }
 
 /// A comment for rustdoc is an attribute to the compiler.
@@ -103,30 +113,35 @@ fn folder_below(path: &Path) -> PathBuf {
     }
 }
 
-/// Lines of code of each crate.
-fn counted() -> BTreeMap<String, usize> {
-    let root = repository().join("crates");
+/// The files of the product below `folder` with their findings: no tests, benchmarks, examples and templates.
+pub fn outside_tests(folder: &str) -> Vec<(PathBuf, Found)> {
     let mut files = Vec::new();
-    sources(&root, &mut files);
-    let mut lines = BTreeMap::new();
+    sources(&repository().join(folder), &mut files);
+    let mut read = Vec::new();
     let mut tests = Vec::new();
     for path in files {
-        let within = path.strip_prefix(&root).unwrap();
-        let parts: Vec<&str> = within.iter().filter_map(|part| part.to_str()).collect();
-        if APART.contains(&parts[1]) || parts.contains(&"templates") {
+        let within = path.strip_prefix(repository()).unwrap();
+        if within.iter().filter_map(|part| part.to_str()).any(|part| APART.contains(&part)) {
             continue;
         }
         let found = Found::of(&std::fs::read_to_string(&path).unwrap());
         tests.extend(found.tests.iter().map(|name| folder_below(&path).join(name)));
-        lines.insert(path, found.lines.len());
+        read.push((path, found));
     }
+    read.retain(|(path, _)| {
+        let module = path.with_extension("");
+        !tests.iter().any(|test| module.starts_with(test))
+    });
+    read
+}
+
+/// Lines of code of each crate.
+fn counted() -> BTreeMap<String, usize> {
+    let root = repository().join("crates");
     let mut crates = BTreeMap::new();
-    for (path, count) in lines {
-        let is_test = tests.iter().any(|test| path.with_extension("").starts_with(test));
-        if !is_test {
-            let name = path.strip_prefix(&root).unwrap().iter().next().unwrap();
-            *crates.entry(name.to_string_lossy().into_owned()).or_default() += count;
-        }
+    for (path, found) in outside_tests("crates") {
+        let name = path.strip_prefix(&root).unwrap().iter().next().unwrap();
+        *crates.entry(name.to_string_lossy().into_owned()).or_default() += found.lines.len();
     }
     crates
 }
@@ -147,6 +162,7 @@ fn blanks_comments_and_tests_are_no_code() {
                   #[cfg(test)]\nmod tests {\n    fn t() {}\n}\n#[cfg(test)]\nmod other;\n\
                   const B: &str = \"\n\n\";\nfn f() {\n}\n";
     let found = Found::of(source);
+    assert_eq!(found.strings, [(15, "\n\n".to_string())]);
     assert_eq!(found.lines.into_iter().collect::<Vec<_>>(), [2, 5, 6, 15, 16, 17, 18, 19]);
     assert_eq!(found.tests, ["other"]);
 }

@@ -19,7 +19,7 @@ const NO_STEPS: [(&str, &str); 5] = [
     ("versions", "names versions of algorithms"),
 ];
 
-/// Modules of a simulated run in `docs/architecture.md`, each with the function that is called there.
+/// Modules of a simulated run in `docs/internals/architecture.md`, each with the function that is called there.
 fn steps(page: &str) -> Vec<(&str, &str)> {
     let (_, section) = page.split_once("\n## From a plan to a row\n").unwrap();
     let (section, _) = section.split_once("\n## ").unwrap();
@@ -51,20 +51,21 @@ fn calls(text: &str, function: &str) -> bool {
 }
 
 #[test]
-fn a_run_passes_few_modules_and_nearly_each_once() {
-    let page = std::fs::read_to_string(repository().join("docs/architecture.md")).unwrap();
+fn run_passes_few_modules_nearly_once_each() {
+    let page =
+        std::fs::read_to_string(repository().join("docs/internals/architecture.md")).unwrap();
     let steps = steps(&page);
     let modules: BTreeSet<&str> = steps.iter().map(|(module, _)| *module).collect();
     let again = steps.len() - modules.len();
     let counts = format!("{} modules, entered again {again} times", modules.len());
-    assert!(page.contains(&counts), "docs/architecture.md: {counts}");
+    assert!(page.contains(&counts), "docs/internals/architecture.md: {counts}");
     assert!((6..=MODULES_MAX).contains(&modules.len()) && again <= AGAIN_MAX, "{counts}");
     assert!(steps.windows(2).all(|two| two[0].0 != two[1].0), "{steps:?}");
     for (place, (module, function)) in steps.iter().enumerate() {
         let text = |module: &str| text_of_module(&repository().join(module));
         let is_there =
             ["(", "<"].iter().any(|end| text(module).contains(&format!("fn {function}{end}")));
-        assert!(is_there, "docs/architecture.md: there is no {function} in {module}");
+        assert!(is_there, "docs/internals/architecture.md: there is no {function} in {module}");
         let before: BTreeSet<&str> = steps[..place].iter().map(|(module, _)| *module).collect();
         let is_called = before.iter().any(|it| it != module && calls(&text(it), function));
         // A user calls the first two: a plan is read, and run.
@@ -74,7 +75,8 @@ fn a_run_passes_few_modules_and_nearly_each_once() {
 
 #[test]
 fn no_step_of_a_run_is_left_out() {
-    let page = std::fs::read_to_string(repository().join("docs/architecture.md")).unwrap();
+    let page =
+        std::fs::read_to_string(repository().join("docs/internals/architecture.md")).unwrap();
     let of_lab = |module: &str| {
         let name = module.strip_prefix("crates/lab/src/")?.trim_end_matches('/');
         Some(name.trim_end_matches(".rs").to_string())

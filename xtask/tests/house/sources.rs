@@ -259,7 +259,11 @@ fn attributes(item: &Item) -> &[Attribute] {
     }
 }
 
-fn is_for_tests(attribute: &Attribute) -> bool {
+/// Whether an item with this attribute exists only in tests.
+pub fn is_for_tests(attribute: &Attribute) -> bool {
     attribute.path().is_ident("cfg")
-        && attribute.parse_args::<syn::Path>().is_ok_and(|condition| condition.is_ident("test"))
+        && attribute.meta.require_list().is_ok_and(|list| {
+            let condition = list.tokens.to_string().replace(' ', "");
+            condition == "test" || condition.starts_with("all(test,")
+        })
 }

@@ -69,11 +69,11 @@ fn documentation_names_its_subject() {
             }
         }
     }
-    assert!(wrong.is_empty(), "say of what:\n{}", wrong.join("\n"));
+    assert!(wrong.is_empty(), "name the subject:\n{}", wrong.join("\n"));
 }
 
 #[test]
-fn what_listings_say_of_a_name_can_be_read_without_the_others() {
+fn summaries_name_their_subject() {
     let metrics = catalogue().map(|entry| (entry.name, entry.summary));
     let headings = schema::headings();
     let keys = headings.iter().flat_map(|heading| heading.section.keys);

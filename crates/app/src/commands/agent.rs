@@ -8,15 +8,18 @@ use forebay_core::units::{ByteCount, parse_duration};
 
 use super::python::Python;
 
-/// Arguments of `forebay agent`.
+/// Control the kernel's TCP connections with forebay's algorithms.
 ///
-/// Runs in the foreground and needs root. Each algorithm is registered with the kernel as fb_NAME (at most 15
-/// characters) and decides for the connections that select it, in every network namespace. Ends cleanly on
-/// SIGTERM and SIGINT. However it ends, its names go with it unless --pin keeps them. After its end, open
-/// connections are under an algorithm in the kernel (CUBIC): with --pin until an agent with --pin takes them
-/// over, and otherwise as long as they live.
+/// Runs in the foreground and needs root. The agent registers each algorithm with the kernel as
+/// fb_NAME (at most 15 characters). It controls the connections that select that name, in every
+/// network namespace.
 ///
-/// Exit code 1: the kernel refuses; 2: no privilege, or a kernel that lacks something.
+/// SIGTERM and SIGINT end the agent. Its names then leave the kernel, unless --pin keeps them. Open
+/// connections continue under CUBIC in the kernel: with --pin until an agent with --pin takes them
+/// over, and otherwise until they close.
+///
+/// Exit code 1: the kernel refused, or a privilege or a function of the kernel is missing; 2: an
+/// option is wrong, or the file of --record exists.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:\n  \
     forebay agent --algorithm cubic\n  \
@@ -25,48 +28,49 @@ use super::python::Python;
     forebay agent --algorithm copa --record copa.recording && forebay replay copa.recording\n\n\
     `forebay list algorithms` lists the algorithms and their parameters.")]
 pub struct Agent {
-    /// An algorithm, such as cubic or 'cubic(hystart=off)', or the folder of a crate with one of your own, such as
-    /// ./my_cc; may be given several times. NAME=ALGORITHM registers it under a name of your own instead of
-    /// fb_ALGORITHM.
+    /// Algorithm, such as cubic or 'cubic(hystart=off)', or the folder of your own crate, such as
+    /// ./my_cc. May be repeated. NAME=ALGORITHM registers it under another name than fb_ALGORITHM.
     #[arg(long = "algorithm", required = true, value_name = "NAME")]
     algorithms: Vec<String>,
     #[command(flatten)]
     python: Python,
-    /// Connections to a destination get this algorithm, whichever name they selected:
-    /// PREFIX=ALGORITHM, :PORT=ALGORITHM or PREFIX:PORT=ALGORITHM. The first rule that fits counts.
+    /// Use this algorithm for connections to a destination, whichever name they selected:
+    /// PREFIX=ALGORITHM, :PORT=ALGORITHM or PREFIX:PORT=ALGORITHM. May be repeated; the first rule
+    /// that fits counts.
     #[arg(long = "rule", value_name = "RULE")]
     rules: Vec<String>,
-    /// How often the kernel reports of a connection: each round trip (but at most once a millisecond), each
-    /// ack, or at this interval, 100us to 50ms. From 31ms on reports may be more frequent: half of the time
-    /// in which a connection must notice that its agent is gone.
+    /// How often the kernel reports on a connection: round (once in a round trip, at most once in a
+    /// millisecond), ack (each acknowledgement), or an interval of 100us to 50ms. From 31ms on,
+    /// reports may be more frequent, so that a connection notices in time that its agent is gone.
     #[arg(long, default_value = "round", value_name = "round|ack|TIME")]
     report: String,
-    /// Time between two looks at the reports while there are any, 500us to 10ms. The agent looks after a
-    /// quarter of the shortest round trip if that is shorter, but not before 3 ms or the time of --report. It
-    /// may look up to a fifth of that time, or 0.6 ms, later if that spares the processor an interrupt. 0ms:
-    /// each report wakes the agent.
+    /// Interval at which the agent reads reports, 500us to 10ms; 0ms: each report wakes the agent.
+    /// The agent reads earlier, after a quarter of the shortest round trip, but not before 3 ms or
+    /// the time of --report. To spare the processor an interrupt, it may read late by a fifth of
+    /// the interval or by 0.6 ms.
     #[arg(long, default_value = "10ms", value_parser = parse_duration, value_name = "TIME")]
     period: Duration,
-    /// Connections of each name for which the agent decides at a time, 1 to 65535; further connections are
-    /// under the kernel's algorithm. A user other than root gets at most three times the free slots, and a
-    /// sixteenth is for connections that root opens. Names kept by --pin keep their number.
+    /// Most connections of each name that the agent controls at a time, 1 to 65535. Further
+    /// connections use the kernel's algorithm. A user other than root gets at most three times the
+    /// free slots, and a sixteenth is reserved for connections of root. Names kept by --pin keep
+    /// their number.
     #[arg(long, default_value_t = 16_384, value_name = "N")]
     slots: u32,
-    /// Pace algorithms too that only set a window.
+    /// Also pace algorithms that only set a window.
     #[arg(long)]
     pace: bool,
-    /// Keep the names registered when the agent ends, until an agent with --pin takes them over or
-    /// the files are removed: an upgrade without a gap. The folder must be in bpffs.
+    /// Keep the names registered after the agent ends, for an upgrade without a gap. They last
+    /// until an agent with --pin takes them over or you remove the files. The folder must be in
+    /// bpffs.
     #[arg(long, value_name = "DIR", num_args = 0..=1, default_missing_value = "/sys/fs/bpf/forebay")]
     pin: Option<PathBuf>,
-    /// Write the kernel's reports and the decisions to this file, for `forebay replay`. The file must not
-    /// exist yet.
+    /// Write reports and decisions to this new file, for `forebay replay`.
     #[arg(long, value_name = "FILE")]
     record: Option<PathBuf>,
-    /// Largest size of that file; the recording ends there.
+    /// Largest size of the recording, which ends there.
     #[arg(long, default_value = "256MB", value_name = "SIZE")]
     record_limit: ByteCount,
-    /// Seed of random choices [default: drawn].
+    /// Seed of random choices [default: a random one].
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
     /// Control socket for `forebay status` [default: /run/forebay/agent-fb_NAME.sock].
@@ -159,8 +163,9 @@ mod with_host {
         let names: Vec<String> = rules.choices().iter().map(Choice::kernel_name).collect();
         let mut text = String::new();
         for (choice, name) in rules.choices().iter().zip(&names) {
-            text +=
-                &format!("{name} is registered: {choice} decides for connections that select it\n");
+            text += &format!(
+                "{name} is registered: {choice} controls the connections that select it\n"
+            );
         }
         for rule in rules.rules() {
             text += &format!("rule {rule}\n");
@@ -224,7 +229,7 @@ mod with_host {
         }
 
         #[test]
-        fn refusals_name_the_option_the_value_and_what_is_allowed() {
+        fn refusals_name_option_value_and_allowed_values() {
             for (arguments, part) in [
                 ("", "--algorithm <NAME>"),
                 ("--algorithm a.b=cubic", "--algorithm a.b=cubic: name = a.b: allowed is 1 to 15"),
@@ -243,7 +248,7 @@ mod with_host {
                 ("--algorithm cubic --period 1", "is not a duration"),
                 (
                     "--algorithm cubic --algorithm cubic",
-                    "--algorithm: two algorithms would be fb_cubic",
+                    "--algorithm: two algorithms would have the name fb_cubic",
                 ),
             ] {
                 let error = config(arguments).unwrap_err();

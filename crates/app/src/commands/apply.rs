@@ -8,33 +8,50 @@ use std::process::ExitCode;
 
 use forebay_core::units::parse_duration;
 
-/// Arguments of `forebay apply`.
+/// Try a configuration; the box goes back unless you confirm.
 ///
-/// The box that runs takes FILE in the place of its own, as `forebay reload` would. It goes back to its own
-/// unless Enter is pressed here or `forebay confirm` comes in time. The box keeps the time: it goes back,
-/// too, when this terminal or the way to it is gone. FILE is copied next to the box's own file, as its
-/// candidate. The box's file changes only with the confirmation, so a box that is started again meanwhile
-/// begins with its earlier text. FILE is read as though it stood in the place of the box's file, from which
-/// its paths start.
+/// The running box uses FILE instead of its own file, as after `forebay reload`. Press Enter here,
+/// or run `forebay confirm` in time, to keep the change. Otherwise the box goes back to its own
+/// file. The box itself measures the time, so it also goes back if you lose this terminal or the
+/// connection to it.
 ///
-/// If no box runs, and FILE belongs to a unit (/etc/forebay/NAME.toml of forebay-sendbox@NAME or
-/// forebay-receivebox@NAME), the unit is started. The box ends again unless its start is confirmed.
+/// This command copies FILE next to the box's own file, as its candidate. The box's file changes
+/// only when you confirm: a box that restarts before that uses its earlier configuration. Relative
+/// paths in FILE start from the folder of the box's file.
 ///
-/// Exit code 2: FILE was refused, and nothing is changed; 1: it was not confirmed.
+/// If no box runs and FILE belongs to a unit (/etc/forebay/NAME.toml of forebay-sendbox@NAME or
+/// forebay-receivebox@NAME), this command starts the unit. The box ends again unless you confirm
+/// its start.
+///
+/// With --dry-run, this command compares FILE with the running box. If no box runs, it compares FILE
+/// with devices, programs, qdiscs, filters, addresses, sockets and files. It lists the effects on
+/// traffic during the change, the reasons why the box would not start, and the parts that it could
+/// not read, for example without root. Nothing changes.
+///
+/// Exit code 1: you did not confirm in time, no box runs, or the box would not start; 2: FILE was
+/// refused, and nothing changed.
 #[derive(clap::Args)]
+#[command(after_help = "Examples:\n  \
+    forebay apply --dry-run new.toml            # shows the changes\n  \
+    forebay apply new.toml --confirm 60s\n  \
+    forebay apply /etc/forebay/sendbox.toml     # no box runs: starts forebay-sendbox@sendbox on trial")]
 pub struct Apply {
-    /// The configuration that the box is to take.
+    /// The new configuration.
     file: PathBuf,
-    /// Time in which it must be confirmed, 5s to 86400s.
+    /// Only show the changes that FILE would make here. FILE may have several boxes.
+    #[arg(long, conflicts_with_all = ["confirm", "config", "socket"])]
+    dry_run: bool,
+    /// Time until the box goes back, 5s to 86400s.
     #[arg(long, value_name = "TIME", default_value = "60s", value_parser = seconds)]
     confirm: u32,
-    /// The file that the box was started with [default: /etc/forebay/sendbox.toml or receivebox.toml].
+    /// File that the box was started with [default: /etc/forebay/sendbox.toml or receivebox.toml].
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
     /// Control socket of the box [default: box.control of FILE].
     #[arg(long, value_name = "PATH")]
     socket: Option<PathBuf>,
-    /// Print one JSON document, and nothing else, on stdout, and do not wait for Enter.
+    /// Print one JSON document and nothing else on stdout, and do not wait for Enter. With --dry-run,
+    /// print one line of JSON for each box of FILE.
     #[arg(long)]
     json: bool,
 }
@@ -45,6 +62,9 @@ fn seconds(text: &str) -> Result<u32, String> {
     let seconds = time.and_then(|time| u32::try_from(time.as_secs()).ok());
     seconds.ok_or_else(|| "allowed is a time of whole seconds, such as \"60s\"".into())
 }
+
+#[cfg(feature = "host")]
+pub(super) use with_host::preview;
 
 #[cfg(feature = "host")]
 mod with_host {
@@ -76,6 +96,9 @@ mod with_host {
     impl Apply {
         /// Reports the outcome for each bundle, and waits for Enter at a terminal.
         pub fn execute(self) -> anyhow::Result<ExitCode> {
+            if self.dry_run {
+                return preview(&self.file, self.json);
+            }
             let refused = |error: forebay_host::daemon::ConfigError| BadInput(error.to_string());
             trial::check(self.confirm)
                 .map_err(|reason| BadInput(format!("--confirm: {reason}")))?;
@@ -90,8 +113,7 @@ mod with_host {
             if Config::load_all(&own).is_ok_and(|boxes| boxes.len() > 1) {
                 let own = own.display();
                 let reason = format!(
-                    "{own} has several boxes, and a trial would leave one of them there: change it, and take it as it \
-                     is with `forebay reload`"
+                    "{own} has several boxes, and a trial is for one box: edit {own} and run `forebay reload`"
                 );
                 return Err(BadInput(reason).into());
             }
@@ -101,8 +123,8 @@ mod with_host {
             if place(&own)? == place(&self.file)? {
                 let own = own.display();
                 let reason = format!(
-                    "{own} is the file that the box starts with, and a way back would not change it: give the \
-                     name of a copy with your changes, or take {own} as it is with `forebay reload`"
+                    "{own} is the box's own file, which a trial would not restore: name a copy with your changes, \
+                     or run `forebay reload`"
                 );
                 return Err(BadInput(reason).into());
             }
@@ -138,7 +160,7 @@ mod with_host {
             if let Some(trial) = confirm::state(socket)?.trial {
                 let (what, left_s) = (trial.what, trial.left_s);
                 let reason = format!(
-                    "{what} is on trial for {left_s} s more: `forebay confirm` or `forebay revert` first"
+                    "{what} is on trial for {left_s} s more: run `forebay confirm` or `forebay revert` first"
                 );
                 return Ok(Outcome::refused(own.display().to_string(), reason));
             }
@@ -166,12 +188,11 @@ mod with_host {
             let own = std::path::absolute(&self.file)?;
             let is_systemd = Path::new("/run/systemd/system").exists();
             let Some(name) = unit_of(role, &own).filter(|_| is_systemd) else {
-                let reason = format!(
-                    "no box answers at {}: start it with `forebay {role} --config {file}`, or put the file at \
-                     /etc/forebay/NAME.toml, where this command can start the unit forebay-{role}@NAME on trial",
+                anyhow::bail!(
+                    "no box answers at {}: start it with `forebay {role} --config {file}`, or move the file to \
+                     /etc/forebay/NAME.toml, so that this command can start the unit forebay-{role}@NAME on trial",
                     socket.display()
                 );
-                return Err(BadInput(reason).into());
             };
             let systemctl = |verb| unit::systemctl(verb, &name);
             unit::refuse_active(&name, socket, systemctl)?;
@@ -187,7 +208,7 @@ mod with_host {
                 )
             } else {
                 format!(
-                    "{name} runs: the box ends in {within_s} s, unless `forebay confirm` comes before\n"
+                    "{name} runs: the box ends in {within_s} s unless you run `forebay confirm`\n"
                 )
             };
             print(&text)?;
@@ -245,6 +266,20 @@ mod with_host {
         }
     }
 
+    /// Prints the changes that the configuration of a box would make on this machine. Exit code 1: the box would
+    /// not start.
+    pub(in crate::commands) fn preview(file: &Path, json: bool) -> anyhow::Result<ExitCode> {
+        let plans = forebay_host::daemon::plan::Plan::of(file);
+        let plans = plans.map_err(|error| BadInput(error.to_string()))?;
+        for plan in &plans {
+            let text =
+                if json { format!("{}\n", serde_json::json!(plan)) } else { plan.to_string() };
+            print(&text)?;
+        }
+        let is_clear = plans.iter().all(|plan| plan.blockers.is_empty());
+        Ok(if is_clear { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    }
+
     /// The state of a trial.
     enum Seen {
         /// No box is there.
@@ -282,7 +317,7 @@ mod with_host {
         if confirm::told(socket, Request::Config)? == text {
             return Ok(Seen::Confirmed);
         }
-        Ok(Seen::Over("what was before is in force again"))
+        Ok(Seen::Over("the earlier configuration is in force again"))
     }
 
     /// Refuses a file of several boxes.
@@ -290,9 +325,8 @@ mod with_host {
         let names: Vec<&str> = boxes.iter().map(|it| it.name.as_str()).collect();
         let (file, role) = (file.display(), boxes[0].role);
         BadInput(format!(
-            "{file} has several boxes ({}), and a trial is of one: `forebay plan {file}` says what it would change, \
-             `forebay reload` has boxes that run take their file as it is, and `forebay {role} --config {file} --box \
-             NAME` starts one",
+            "{file} has several boxes ({}), and a trial is for one box: preview it with `forebay apply --dry-run {file}`, update \
+             running boxes with `forebay reload`, or start one with `forebay {role} --config {file} --box NAME`",
             names.join(", ")
         ))
     }
@@ -310,9 +344,15 @@ mod with_host {
 impl Apply {
     /// Refuses the command, which this build lacks.
     pub fn execute(self) -> anyhow::Result<ExitCode> {
-        let _ = (self.file, self.confirm, self.config, self.socket, self.json);
-        Err(super::needs_host("apply"))
+        let _ = (self.dry_run, self.confirm, self.config, self.socket);
+        preview(&self.file, self.json)
     }
+}
+
+/// Refuses the command, which this build lacks.
+#[cfg(not(feature = "host"))]
+pub(super) fn preview(_file: &std::path::Path, _json: bool) -> anyhow::Result<ExitCode> {
+    Err(super::needs_host("apply"))
 }
 
 #[cfg(test)]

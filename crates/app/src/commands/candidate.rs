@@ -30,8 +30,7 @@ pub fn file_of(status: &Status, named: Option<&Path>) -> anyhow::Result<PathBuf>
         return Ok(file);
     }
     let reason = format!(
-        "{} is not the file that the box says it was started with, which is {told:?}: name the box's file with \
-         --config",
+        "{} is not the file that the box was started with, which is {told:?}: name the box's file with --config",
         file.display()
     );
     Err(BadInput(reason).into())
@@ -52,7 +51,7 @@ impl Candidate {
         match lock.try_lock() {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => anyhow::bail!(
-                "another `forebay apply` or `forebay confirm` is at work at {}",
+                "another `forebay apply` or `forebay confirm` is using {}",
                 file.display()
             ),
             Err(TryLockError::Error(error)) => return Err(error).with_context(cannot),
@@ -84,8 +83,8 @@ impl Candidate {
         let is_ours = owner == 0 || owner == geteuid().as_raw();
         if !metadata.is_file() || !is_ours || mode & 0o022 != 0 {
             anyhow::bail!(
-                "{}: owned by user {owner}, mode {mode:04o}: allowed is a regular file of root's or of yours \
-                 that nobody else may write",
+                "{}: owned by user {owner}, mode {mode:04o}: allowed is a regular file of root or of you that only \
+                 its owner may write",
                 self.path.display()
             );
         }
@@ -113,14 +112,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_candidate_is_of_one_command_at_a_time_and_what_apply_has_written() {
+    fn candidate_is_locked_and_only_apply_writes_it() {
         let folder = tempfile::tempdir().unwrap();
         let [file, other] = ["box.toml", "other"].map(|name| folder.path().join(name));
         fs::write(&file, "before").unwrap();
         fs::set_permissions(&file, fs::Permissions::from_mode(0o664)).unwrap();
         let candidate = Candidate::of(&file).unwrap();
         let error = Candidate::of(&file).err().unwrap().to_string();
-        assert!(error.contains("is at work at"), "{error}");
+        assert!(error.contains("is using"), "{error}");
         candidate.remove().unwrap();
         assert!(candidate.text().is_err());
         for text in ["one", "two"] {

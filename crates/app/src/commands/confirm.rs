@@ -5,26 +5,35 @@ use std::process::ExitCode;
 
 use super::status::Target;
 
-/// Arguments of `forebay confirm`.
+/// Keep the configuration, or the box, that is on trial.
 ///
-/// Keeps the configuration that `forebay apply` has put on trial. The candidate becomes the text of the box's
-/// file, and the earlier text stays next to it as FILE.before. Where the start of a box is on trial, no file
-/// changes.
+/// Keeps the configuration that `forebay apply` has put on trial. The candidate replaces the text
+/// of the box's file, and the earlier text stays next to it as FILE.before. If the start of a box
+/// is on trial, no file changes.
 ///
-/// A `forebay confirm` that was cut short can be repeated: it does the rest.
+/// If `forebay confirm` was interrupted, run it again: it completes the change.
+///
+/// Exit code 1: nothing is on trial, or no box answers; 2: --config is not the box's file.
 #[derive(clap::Args)]
+#[command(after_help = "Examples:\n  \
+    forebay confirm\n  \
+    forebay confirm --socket /run/forebay/sendbox.sock --config /etc/forebay/sendbox.toml")]
 pub struct Confirm {
     #[command(flatten)]
     target: Target,
-    /// The file that the box was started with [default: /etc/forebay/sendbox.toml or receivebox.toml].
+    /// File that the box was started with [default: /etc/forebay/sendbox.toml or receivebox.toml].
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
 }
 
-/// Arguments of `forebay revert`.
+/// End a trial now, and go back.
 ///
-/// Ends the trial that `forebay apply` has begun, without waiting for the end of its time.
+/// Ends the trial that `forebay apply` started, without waiting for its time to pass.
+///
+/// Exit code 1: nothing is on trial, or no box answers.
 #[derive(clap::Args)]
+#[command(after_help = "Examples:\n  \
+    forebay revert")]
 pub struct Revert {
     #[command(flatten)]
     target: Target,
@@ -47,8 +56,8 @@ mod with_host {
 
     use super::*;
     use crate::commands::candidate::{Candidate, file_of};
+    use crate::commands::print;
     use crate::commands::status::{ANOTHER_QUESTION, State};
-    use crate::commands::{BadInput, print};
 
     impl Target {
         /// Sockets of the boxes with a trial, and of the boxes without one.
@@ -82,8 +91,9 @@ mod with_host {
         }
     }
 
+    /// Error of `confirm` and `revert` if no box has a trial.
     const NOTHING: &str =
-        "nothing is on trial: either it was confirmed, or what was before is in force again";
+        "nothing is on trial: it was confirmed, or the earlier configuration is in force again";
 
     impl Confirm {
         /// Confirms at each box that waits for it; where none does, finishes a command that was cut short.
@@ -97,7 +107,8 @@ mod with_host {
             for socket in others.iter().filter(|_| on_trial.is_empty()) {
                 is_done |= finish(socket, config)?;
             }
-            if is_done { Ok(ExitCode::SUCCESS) } else { Err(BadInput(NOTHING.into()).into()) }
+            anyhow::ensure!(is_done, NOTHING);
+            Ok(ExitCode::SUCCESS)
         }
     }
 
@@ -105,9 +116,7 @@ mod with_host {
         /// Reverts at each box that waits for a word.
         pub fn execute(self) -> anyhow::Result<ExitCode> {
             let [on_trial, _] = self.target.by_trial()?;
-            if on_trial.is_empty() {
-                return Err(BadInput(NOTHING.into()).into());
-            }
+            anyhow::ensure!(!on_trial.is_empty(), NOTHING);
             for socket in on_trial {
                 print(&(told(&socket, Request::Revert)? + "\n"))?;
             }
@@ -131,7 +140,7 @@ mod with_host {
         let text = candidate.text()?;
         if told(socket, Request::Config)? != text {
             anyhow::bail!(
-                "the candidate beside {} is not what the box has in force: it is not confirmed, and nothing is \
+                "the candidate next to {} is not the configuration in force: it is not confirmed, and nothing is \
                  written",
                 file.display()
             );
@@ -146,7 +155,7 @@ mod with_host {
                 return Err(error);
             }
         };
-        print(&format!("{said}: {} says so\n", file.display()))?;
+        print(&format!("{said}: written to {}\n", file.display()))?;
         candidate.remove()
     }
 
@@ -177,7 +186,7 @@ mod with_host {
     /// force.
     fn take_back(socket: &Path, file: &Path, on_trial: &str) -> anyhow::Result<()> {
         let in_force = told(socket, Request::Config)?;
-        let failed = || format!("{} says what is not in force", file.display());
+        let failed = || format!("{} has a configuration that is not in force", file.display());
         if in_force == on_trial || fs::read_to_string(file).with_context(failed)? != on_trial {
             return Ok(());
         }
@@ -186,7 +195,7 @@ mod with_host {
         let before = fs::read_to_string(beside(&file, ".before")).with_context(failed)?;
         if before == in_force {
             replace(&file, &before).with_context(failed)?;
-            eprintln!("{} says again what is in force", file.display());
+            eprintln!("{} has the configuration in force again", file.display());
             return Ok(());
         }
         anyhow::bail!(failed())
@@ -256,7 +265,7 @@ mod with_host {
         use super::*;
 
         #[test]
-        fn a_file_is_replaced_whole_and_what_was_there_is_kept() {
+        fn file_is_replaced_whole_and_earlier_text_kept() {
             let folder = tempfile::tempdir().unwrap();
             let [file, link] = ["box.toml", "link.toml"].map(|name| folder.path().join(name));
             fs::write(&file, "one").unwrap();

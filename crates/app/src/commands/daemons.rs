@@ -3,38 +3,54 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-/// Arguments of `forebay sendbox`.
+/// Run a sendbox: it queues and paces the traffic of bundles.
 ///
-/// Its two ports must be of one bridge, which forwards all packets that this process does not take. Ends
-/// cleanly on SIGTERM and SIGINT: it sends the queued packets, and the kernel takes over. On SIGHUP it takes
-/// its files as they are then, as `forebay reload` does.
+/// Runs in the foreground, as root or with the capabilities of its systemd unit. As a bridge, the
+/// box needs two ports of one bridge, which forwards all packets that this process does not take.
+/// As a router (`forward = "route"`), the box needs one device.
+///
+/// On SIGTERM and SIGINT the sendbox sends its queued packets, and the kernel takes over. On SIGHUP
+/// it reads its files again, as after `forebay reload`.
+///
+/// Exit code 1: a device is unfit, a privilege or a port is missing, or the box failed; 2: a file is wrong, or
+/// the start was on trial and you did not confirm it. Units start the box again after 1, not after 2.
 #[derive(clap::Args)]
+#[command(after_help = "Examples:\n  \
+    forebay sendbox --config sendbox.toml --dry-run   # measures, and shapes nothing\n  \
+    forebay sendbox --config sendbox.toml")]
 pub struct Sendbox {
     /// The configuration file; check it with `forebay check-config`.
     #[arg(long, value_name = "FILE")]
     config: PathBuf,
-    /// Which of the file's sendboxes, by its name; needed where it has several.
+    /// Name of the sendbox; required if FILE has several.
     #[arg(long = "box", value_name = "NAME")]
     name: Option<String>,
-    /// Measure, decide and log, but never shape.
+    /// Measure, decide and log, but never limit a rate.
     #[arg(long)]
     dry_run: bool,
-    /// A file in Python whose class decides for all bundles, whatever `cc` the configuration has. A child without
-    /// privileges runs it, and Copa decides while its answers are late. `cc = "python"` with `file` does so for a bundle.
+    /// Python file whose class controls all bundles, instead of `cc` of the configuration. A child
+    /// process without privileges runs it, and Copa takes over while its answers are late. For one
+    /// bundle, set `cc = "python"` with `file`.
     #[arg(long = "cc-python", value_name = "FILE")]
     python: Option<PathBuf>,
 }
 
-/// Arguments of `forebay receivebox`.
+/// Run a receivebox: it reports arriving packets to sendboxes.
 ///
-/// It only watches: the kernel forwards, whatever becomes of this process. On SIGHUP it takes its files as
-/// they are then, as `forebay reload` does.
+/// Runs in the foreground, as root or with the capabilities of its systemd unit. The receivebox
+/// only watches: the kernel forwards, even if this process ends. On SIGHUP it reads its files
+/// again, as after `forebay reload`.
+///
+/// Exit code 1: a device is unfit, a privilege or a port is missing, or the box failed; 2: a file is wrong, or
+/// the start was on trial and you did not confirm it. Units start the box again after 1, not after 2.
 #[derive(clap::Args)]
+#[command(after_help = "Examples:\n  \
+    forebay receivebox --config receivebox.toml")]
 pub struct Receivebox {
     /// The configuration file; check it with `forebay check-config`.
     #[arg(long, value_name = "FILE")]
     config: PathBuf,
-    /// Which of the file's receiveboxes, by its name; needed where it has several.
+    /// Name of the receivebox; required if FILE has several.
     #[arg(long = "box", value_name = "NAME")]
     name: Option<String>,
 }

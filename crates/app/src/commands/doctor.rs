@@ -3,22 +3,28 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-/// Arguments of `forebay doctor`.
+/// Check whether this machine can run a box or agent; name fixes.
 ///
-/// Exit code 0: a box can run; 1: something must be done first. It only names the steps and takes none
-/// itself, except with `--clean`.
+/// Checks kernel, privileges and devices, and names a fix for each failure. Changes nothing, except
+/// with `--clean`.
+///
+/// Exit code 0: a box can run; 1: a check failed; 2: the file of --config is wrong.
 #[derive(clap::Args)]
+#[command(after_help = "Examples:\n  \
+    forebay doctor eth0 eth1\n  \
+    forebay doctor --config /etc/forebay/sendbox.toml\n  \
+    forebay doctor --clean")]
 pub struct Doctor {
-    /// Network devices that a box would use.
+    /// Network devices that the box would use.
     devices: Vec<String>,
-    /// Take the devices and key files of this configuration.
+    /// Check the devices and key files of this configuration.
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Print one JSON document, and nothing else, on stdout.
+    /// Print one JSON document and nothing else on stdout.
     #[arg(long)]
     json: bool,
-    /// Examine nothing. Remove the devices, policy rules and namespaces that sendboxes of routers have left
-    /// behind in this network namespace, but nothing of a box that runs.
+    /// Check nothing. Instead remove the devices, policy rules and namespaces that dead sendboxes
+    /// of routers left in this network namespace. Running boxes keep theirs.
     #[arg(long, conflicts_with_all = ["devices", "config", "json"])]
     clean: bool,
 }
@@ -36,7 +42,7 @@ impl Doctor {
 
         if self.clean {
             let said = forebay_host::daemon::routed::clean()?;
-            let said = if said.is_empty() { vec!["nothing was left".into()] } else { said };
+            let said = if said.is_empty() { vec!["nothing to remove".into()] } else { said };
             print(&format!("{}\n", said.join("\n")))?;
             return Ok(ExitCode::SUCCESS);
         }

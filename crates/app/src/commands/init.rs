@@ -3,18 +3,23 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-/// Arguments of `forebay init`.
+/// Write a first configuration for this machine, with reasons.
 ///
-/// Asks the kernel for routes, devices, MTU, offloads and qdiscs, and writes a commented configuration for
-/// this machine, with a key. It prints its findings, the reasons for its choices, and the commands for the
-/// other site. It changes nothing else on the machine, and never overwrites a file.
+/// Reads routes, devices, MTU, offloads and qdiscs from the kernel. Writes a commented
+/// configuration for this machine, and a key. Prints the findings, a reason for each choice, and
+/// the commands for the other site. Changes nothing else on the machine, and never overwrites a
+/// file.
 ///
-/// On a machine that routes, `forward = "route"` is written: one network device will do. If the route to --to leaves
-/// through a bridge with two ports, the sendbox is placed between them. If the route leaves through a tunnel such as
-/// WireGuard, the tunnel's device is the WAN.
+/// On a machine that routes, the configuration has `forward = "route"`, which needs one network
+/// device. If the route to --to leaves through a bridge with two ports, the sendbox goes between
+/// them. If the route leaves through a tunnel such as WireGuard, the WAN is the tunnel's device.
 ///
-/// Exit code 2: an option is wrong, a file is there already, or the kernel could not say all that a box needs.
+/// Exit code 2: an option is wrong or missing, because the kernel does not know its value, or a file
+/// exists already.
 #[derive(clap::Args)]
+#[command(after_help = "Examples:\n  \
+    forebay init sendbox --peer 10.2.1.2 --to 10.2.0.0/16 --from 10.1.0.0/16\n  \
+    forebay init receivebox --peer 10.1.1.2 --from 10.1.0.0/16 --to 10.2.0.0/16 --key to-10.2.1.2.key")]
 pub struct Init {
     #[command(subcommand)]
     role: RoleOf,
@@ -22,26 +27,29 @@ pub struct Init {
 
 #[derive(clap::Subcommand)]
 enum RoleOf {
-    /// Write the file of a sendbox: the gateway whose site sends.
+    /// Write the file of a sendbox, for the gateway of the site that sends.
     Sendbox(Sendbox),
-    /// Write the file of a receivebox: the gateway, or host, that the packets come to.
+    /// Write the file of a receivebox, for the gateway or host that receives.
     Receivebox(Receivebox),
 }
 
 /// Arguments of `forebay init sendbox`.
 #[derive(clap::Args)]
+#[command(after_help = "Examples:\n  \
+    forebay init sendbox --peer 10.2.1.2 --to 10.2.0.0/16 --dry-run\n  \
+    forebay init sendbox --peer 10.2.1.2 --to 10.2.0.0/16 --from 10.1.1.10/32 --own")]
 struct Sendbox {
-    /// The networks at the other site; several with commas.
+    /// Networks of the other site, separated by commas.
     #[arg(long, value_name = "PREFIX", value_delimiter = ',', required = true)]
     to: Vec<String>,
-    /// The networks of this site [default: packets from anywhere].
+    /// Networks of this site, separated by commas [default: packets from anywhere].
     #[arg(long, value_name = "PREFIX", value_delimiter = ',')]
     from: Vec<String>,
-    /// Port of a bridge towards the hosts [default: as the bridge sees the next hop].
+    /// Bridge port towards the hosts [default: the port that does not lead to the next hop].
     #[arg(long, value_name = "DEVICE")]
     lan: Option<String>,
-    /// Take packets that this machine itself sends into the bundle, too; the default where the machine does
-    /// not forward.
+    /// Also put packets into the bundle that this machine sends itself [default: if the machine
+    /// does not forward].
     #[arg(long)]
     own: bool,
     #[command(flatten)]
@@ -50,11 +58,14 @@ struct Sendbox {
 
 /// Arguments of `forebay init receivebox`.
 #[derive(clap::Args)]
+#[command(after_help = "Examples:\n  \
+    forebay init receivebox --peer 10.1.1.2 --from 10.1.0.0/16 --key to-10.2.1.2.key")]
 struct Receivebox {
-    /// The networks at the sendbox's site; several with commas.
+    /// Networks of the sendbox's site, separated by commas.
     #[arg(long, value_name = "PREFIX", value_delimiter = ',', required = true)]
     from: Vec<String>,
-    /// The networks of this site [default: those connected here, or this host alone if it does not forward].
+    /// Networks of this site, separated by commas [default: the connected networks, or only this
+    /// host if it does not forward].
     #[arg(long, value_name = "PREFIX", value_delimiter = ',')]
     to: Vec<String>,
     #[command(flatten)]
@@ -63,31 +74,34 @@ struct Receivebox {
 
 #[derive(clap::Args)]
 struct Common {
-    /// The other box: its address or name, as this machine reaches it.
+    /// Address or name of the other box, as this machine reaches it.
     #[arg(long, value_name = "ADDRESS")]
     peer: String,
-    /// Take this key, which the other box's init has made [default: the file's name with .key, made if it is not there].
+    /// Key file that `init` wrote at the other box [default: the name of the new file with .key,
+    /// created if missing].
     #[arg(long, value_name = "FILE")]
     key: Option<PathBuf>,
-    /// Name of box and bundle, and of its file /etc/forebay/NAME.toml [default: to-ADDRESS or from-ADDRESS].
+    /// Name of the box, the bundle and the file /etc/forebay/NAME.toml [default: to-ADDRESS or
+    /// from-ADDRESS].
     #[arg(long)]
     name: Option<String>,
-    /// Write this file.
+    /// Path of the new file [default: /etc/forebay/NAME.toml].
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
     /// Number of the bundle, the same at both boxes, 0 to 65535 [default: 1].
     #[arg(long)]
     id: Option<u16>,
-    /// Device towards the other site [default: the device that the route leaves through].
+    /// Device towards the other site [default: the device of the route].
     #[arg(long, value_name = "DEVICE")]
     wan: Option<String>,
     /// This machine's address for messages [default: the source address of the route to the peer].
     #[arg(long, value_name = "ADDRESS")]
     listen: Option<String>,
-    /// Write nothing, and print the file: values that the kernel cannot give are comments in it.
+    /// Print the file and write nothing. Values that are unknown on this machine are comments in
+    /// it.
     #[arg(long)]
     dry_run: bool,
-    /// Print one JSON document, and nothing else, on stdout.
+    /// Print one JSON document and nothing else on stdout.
     #[arg(long)]
     json: bool,
 }
@@ -112,7 +126,9 @@ mod with_host {
             let complete = draft.open.is_empty();
             if complete {
                 // Some options are refused only in combination.
-                draft.check().map_err(|error| BadInput(format!("refused as a file: {error}")))?;
+                draft.check().map_err(|error| {
+                    BadInput(format!("the options do not fit together: {error}"))
+                })?;
             }
             if common.dry_run {
                 let text = if common.json { document(&draft, None)? } else { draft.text.clone() };
@@ -124,10 +140,8 @@ mod with_host {
             }
             if !complete {
                 let open = draft.open.join("\n");
-                let advice = "--dry-run prints a file with the open values commented out";
-                return Err(
-                    BadInput(format!("not known on this machine:\n{open}\n{advice}")).into()
-                );
+                let advice = "--dry-run prints the file with these values as comments";
+                return Err(BadInput(format!("unknown on this machine:\n{open}\n{advice}")).into());
             }
             let key = draft.write(asked.key.is_some()).map_err(|error| bad(error.to_string()))?;
             let text = match common.json {
@@ -182,20 +196,23 @@ mod with_host {
                 KeyState::Read => format!("{key_file}: read, and valid"),
             });
         }
-        line("\nSeen:".into());
+        line("\nFound:".into());
         draft.seen.iter().for_each(|seen| line(format!("  {seen}")));
         line("\nChosen:".into());
         for chosen in &draft.chosen {
-            let value = chosen.value.as_deref().unwrap_or("OPEN");
+            let value = chosen.value.as_deref().unwrap_or("UNKNOWN");
             line(format!("  {} = {value}\n      {}", chosen.key, chosen.why));
         }
-        line("\nBefore the start:".into());
+        line("\nBefore you start the box:".into());
         for step in &draft.before {
             line(format!("  {}\n      {}", step.command, step.why));
         }
-        line("\nHere, once `forebay doctor` finds nothing that fails:".into());
+        line("\nStart the box when `forebay doctor` reports no failure:".into());
         line(format!("  forebay doctor --config {file}\n  {}", draft.start));
-        line("\nAt the other site, with the same key, unless it has its file:".into());
+        line(
+            "\nFor the other site, unless it has a configuration already, with the same key:"
+                .into(),
+        );
         line(format!("  {}      # here\n  {}", draft.other.copy, draft.other.init));
         text
     }

@@ -7,40 +7,30 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use super::BadInput;
 use crate::COMMIT;
 
 /// The program, and the package that has it.
 pub const PACKAGE: &str = "forebay-experiments";
 
-/// The commands of `forebay-experiments` with their summaries, in the order of the help text.
+/// The commands of `forebay-experiments` with their summaries, in the order of its commands.
 pub const COMMANDS: [(&str, &str); 17] = [
-    ("demo", "Show in minutes what a bundle is worth, on real kernel TCP"),
-    ("run", "Run plans and write results and a report"),
-    ("bench", "Put congestion-control algorithms through the benchmark, and compare them"),
-    (
-        "reproduce",
-        "Repeat all experiments of published work, and say which of its claims hold here",
-    ),
-    ("chaos", "Do everything to a bundle that may go wrong, and judge it by a twin without boxes"),
-    ("regret", "Compare a site with boxes and without on random paths that change"),
-    (
-        "sensitivity",
-        "Halve and double each number of a bundle's control, and say what that changes",
-    ),
-    ("search", "Find the path and the events on it that are worst for an algorithm, as a plan"),
+    ("demo", "Show the gain of a bundle on real kernel TCP, in minutes"),
+    ("run", "Run plans, and write results and a report"),
+    ("bench", "Benchmark congestion-control algorithms, and compare them"),
+    ("reproduce", "Repeat the experiments of a study, and check its claims"),
+    ("chaos", "Test a bundle under random faults, next to a run without boxes"),
+    ("regret", "Compare a site with and without boxes on random changing paths"),
+    ("sensitivity", "Halve and double each tuning number, and measure the effect"),
+    ("search", "Find the path on which an algorithm is worst, as a plan"),
     ("report", "Write the report of a folder of results"),
     ("compare", "Compare two folders of results"),
-    ("compare-ns3", "Compare the simulator with runs of ns-3 that stand in a file"),
-    ("new-algorithm", "Write a crate with an algorithm of your own, for `forebay bench ./NAME`"),
-    ("export", "Write results as files for other programs"),
-    (
-        "capture",
-        "Write the packets of a run for Wireshark, and its connections for viewers of qlog",
-    ),
-    ("platforms", "Measure what an algorithm costs in the kernel, in eBPF and in an agent"),
+    ("compare-ns3", "Compare the simulator with recorded runs of ns-3"),
+    ("new-algorithm", "Create a crate for an algorithm of your own"),
+    ("export", "Write results as CSV or Parquet for other programs"),
+    ("capture", "Write packets for Wireshark, or connections for qlog viewers"),
+    ("platforms", "Measure the cost of an algorithm in kernel, eBPF and agent"),
     ("link", "Run a command behind an emulated link"),
-    ("trace", "Make a trace, which says when a link may send"),
+    ("trace", "Create, convert and show traces of links"),
 ];
 
 /// The variable that names the commit of the `forebay` that has called.
@@ -68,29 +58,22 @@ pub(crate) fn meant(arguments: impl Iterator<Item = OsString>) -> Option<String>
     }
 }
 
-/// `cli` with the commands of the laboratory: apart in the help text, and hidden among its own, so that
-/// completion and suggestions know them.
-pub(crate) fn listed(cli: clap::Command) -> clap::Command {
-    let width = COMMANDS.iter().map(|(name, _)| name.len()).max().unwrap_or_default();
-    let mut text = format!("Experiments (package {PACKAGE}):");
-    for (name, about) in COMMANDS {
-        text += &format!("\n  {name:width$}  {about}");
-    }
+/// `cli` with hidden commands of the laboratory, so that completion and suggestions know them.
+pub(crate) fn known(cli: clap::Command) -> clap::Command {
     let stub = |(name, about): (&'static str, &'static str)| {
         clap::Command::new(name).about(about).hide(true)
     };
-    cli.subcommands(COMMANDS.map(stub)).after_help(text)
+    cli.subcommands(COMMANDS.map(stub))
 }
 
 /// Replaces this process by the laboratory's program, with the same arguments, for the sake of `what`;
 /// returns the reason if it cannot.
 pub(crate) fn exec(what: &str) -> anyhow::Error {
     let Some(program) = program() else {
-        return BadInput(format!(
-            "`forebay {what}` needs the package {PACKAGE}: install it in this version, or put its program \
-             next to this one"
-        ))
-        .into();
+        return anyhow::anyhow!(
+            "`forebay {what}` needs the package {PACKAGE}: install the same version, or put its program next \
+             to this one"
+        );
     };
     let mut command = Command::new(&program);
     let error = command.args(std::env::args_os().skip(1)).env(CALLER, COMMIT).exec();
@@ -111,11 +94,11 @@ fn program() -> Option<PathBuf> {
 /// # Errors
 ///
 /// Both commits, and what to do.
-pub fn check_caller() -> Result<(), BadInput> {
+pub fn check_caller() -> anyhow::Result<()> {
     match std::env::var(CALLER) {
-        Ok(caller) if caller != COMMIT => Err(BadInput(format!(
-            "forebay is of commit {caller}, and {PACKAGE} of commit {COMMIT}: allowed are two programs of one build"
-        ))),
+        Ok(caller) if caller != COMMIT => anyhow::bail!(
+            "forebay was built from commit {caller}, and {PACKAGE} from commit {COMMIT}: allowed are two programs of one build"
+        ),
         _ => Ok(()),
     }
 }

@@ -10,16 +10,27 @@ use forebay_policy::algorithms;
 use serde_json::{Value, json};
 
 use super::foreign_rust::With;
-use super::print;
+use super::{BadInput, print};
 
-/// Arguments of `forebay list`.
+/// List algorithms, queueing disciplines, plans, paths or metrics.
+///
+/// Prints each name with its parameters, defaults, allowed values and sources. Plans have one line
+/// each: name and title. `forebay plan check NAME` shows one with its arms and cells.
 #[derive(clap::Args)]
+#[command(after_help = "Examples:\n  \
+    forebay list algorithms\n  \
+    forebay list plans\n  \
+    forebay list plans fairness        # plans with this text in name or title\n  \
+    forebay list metrics --json")]
 pub struct List {
     /// The list to print.
     pub what: What,
+    /// Plans: show only those with this text in name or title.
+    #[arg(value_name = "PATTERN")]
+    pub pattern: Option<String>,
     #[command(flatten)]
     with: With,
-    /// As one JSON array on stdout.
+    /// Print one JSON array on stdout.
     #[arg(long)]
     pub json: bool,
 }
@@ -27,19 +38,19 @@ pub struct List {
 /// The lists that can be printed.
 #[derive(Clone, Copy, clap::ValueEnum)]
 pub enum What {
-    /// The plans that come with the program.
+    /// Plans of experiments that come with the program.
     Plans,
-    /// The paths that a plan can name.
+    /// Network paths that a plan can name.
     Paths,
-    /// The congestion-control algorithms, of sendboxes and of simulated flows.
+    /// Congestion-control algorithms of sendboxes, agents and simulated flows.
     Algorithms,
-    /// The queueing disciplines.
+    /// Queueing disciplines.
     Qdiscs,
-    /// The receivers of TCP, including receivers that misbehave.
+    /// TCP receivers, including receivers that misbehave.
     Receivers,
-    /// The metrics of a run.
+    /// Metrics of a run.
     Metrics,
-    /// The quantities over time.
+    /// Quantities over time.
     Series,
 }
 
@@ -57,8 +68,19 @@ impl List {
         self.with.mentions()
     }
 
+    /// Refuses a pattern for a list without patterns.
+    pub fn check_pattern(&self) -> Result<(), BadInput> {
+        match &self.pattern {
+            Some(text) if !matches!(self.what, What::Plans) => {
+                Err(BadInput(format!("PATTERN {text}: allowed with `forebay list plans`")))
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// Prints the list on stdout, if it is none of the laboratory's.
     pub(super) fn execute(self) -> anyhow::Result<ExitCode> {
+        self.check_pattern()?;
         let kinds = self.what.kinds();
         if self.json {
             print(&format!("{:#}\n", kinds.iter().map(Kind::as_json).collect::<Value>()))?;

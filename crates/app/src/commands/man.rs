@@ -6,13 +6,16 @@ use std::process::ExitCode;
 
 use anyhow::Context;
 use clap::Command;
+use forebay_core::spec::one_of;
 
 use super::{BadInput, print};
 
-/// Arguments of `forebay completions`.
+/// Print a completion script for a shell.
 #[derive(clap::Args)]
+#[command(after_help = "Examples:\n  \
+    forebay completions bash > ~/.local/share/bash-completion/completions/forebay")]
 pub struct Completions {
-    /// The shell.
+    /// Name of the shell.
     shell: clap_complete::Shell,
 }
 
@@ -26,15 +29,16 @@ impl Completions {
     }
 }
 
-/// Arguments of `forebay man`.
+/// Print a manual page, or write all of them into a folder.
 #[derive(clap::Args)]
+#[command(after_help = "Examples:\n  \
+    forebay man status | man -l -\n  \
+    forebay man --out ~/.local/share/man/man1")]
 pub struct Man {
-    /// Print the page of this command, such as `status` or `trace poisson` [default: the page of
-    /// forebay].
+    /// Command whose page to print, such as `status` or `trace poisson` [default: forebay itself].
     #[arg(value_name = "COMMAND", conflicts_with = "out")]
     command: Vec<String>,
-    /// Write the pages of all commands into this folder instead, and replace pages that are
-    /// there.
+    /// Write the pages of all commands into this folder instead, and replace existing pages.
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
 }
@@ -56,7 +60,7 @@ impl Man {
         for name in &self.command {
             let below = || command.get_subcommands().filter(|below| !below.is_hide_set());
             let names: Vec<&str> = below().map(Command::get_name).collect();
-            let refused = || BadInput(format!("{name}: allowed is one of {}", names.join(", ")));
+            let refused = || BadInput(format!("{name}: allowed is {}", one_of(name, &names)));
             command = below().find(|below| below.get_name() == name).ok_or_else(refused)?;
         }
         let mut page = Vec::new();

@@ -11,6 +11,7 @@ mod doctor;
 mod explain;
 pub mod foreign_rust;
 mod init;
+pub mod interrupt;
 #[cfg(feature = "host")]
 mod keep_python;
 #[cfg(feature = "host")]
@@ -20,6 +21,7 @@ pub mod laboratory;
 pub mod list;
 mod man;
 mod native;
+pub mod overview;
 pub mod plan;
 mod probe;
 pub mod python;
@@ -40,7 +42,7 @@ use anyhow::Context;
 
 use crate::{Commands, Program};
 
-/// A mistake in the input; ends the program with exit code 2.
+/// A mistake in the arguments or in a file; ends the program with exit code 2.
 #[derive(Debug)]
 pub struct BadInput(pub String);
 
@@ -52,7 +54,7 @@ impl std::fmt::Display for BadInput {
 
 impl std::error::Error for BadInput {}
 
-/// The exit code that `error` ends the program with.
+/// The exit code that `error` ends the program with: 2 for wrong arguments and files, else 1.
 pub fn exit_code(error: &anyhow::Error) -> ExitCode {
     if error.downcast_ref::<BadInput>().is_some() { ExitCode::from(2) } else { ExitCode::FAILURE }
 }
@@ -66,61 +68,39 @@ pub fn within(text: &str, least: f64, most: f64) -> Result<f64, String> {
 /// The answer of a command that this build cannot run: the command stays visible and says why.
 #[cfg(not(feature = "host"))]
 pub fn needs_host(command: &str) -> anyhow::Error {
-    BadInput(format!(
+    anyhow::anyhow!(
         "`forebay {command}` is not in this build, which was made with --no-default-features: \
          on Linux, with clang and libelf-dev installed, run `cargo build --release`"
-    ))
-    .into()
+    )
 }
 
-/// The subcommands, in the order of the help text.
+/// The subcommands. The documentation of the arguments is the help text: documentation of a variant
+/// would replace it.
 #[derive(clap::Subcommand)]
+#[expect(missing_docs, reason = "see above")]
 pub enum Command {
-    /// List plans, algorithms, queueing disciplines or metrics.
     List(list::List),
-    /// Show the changes that a configuration would make on this machine; check plans of experiments.
     Plan(plan::Plan),
-    /// Run a sendbox: queue, schedule and pace the traffic of bundles.
     Sendbox(daemons::Sendbox),
-    /// Run a receivebox: report to the sendboxes when their packets arrive.
     Receivebox(daemons::Receivebox),
-    /// Let an algorithm decide for TCP connections of this machine's kernel.
     Agent(agent::Agent),
-    /// Repeat the recording of an agent, or explain and simulate the recording of boxes.
     Replay(replay::Replay),
-    /// Give the kernel an algorithm in BPF (Reno, Cubic, or one of core), for TCP connections to select.
     Native(native::Native),
-    /// Write a first configuration for this machine: ask the kernel, choose, and say why.
     Init(init::Init),
-    /// Check the configuration file of a sendbox or receivebox.
     CheckConfig(check_config::CheckConfig),
-    /// Make the shared key of a bundle.
     Keygen(keygen::Keygen),
-    /// Show what running boxes and agents do, and why.
     Status(status::Status),
-    /// Show live what bundles do: rates, queues here and beyond, delays, states and reasons.
     Top(top::Top),
-    /// Explain the rate of a bundle, and what limits it.
     Explain(explain::Explain),
-    /// Record what boxes do for some minutes as one file, for a bug report.
     Record(record::Record),
-    /// Have running boxes take their configuration and key files as they are now.
     Reload(reload::Reload),
-    /// Have a running box take another configuration, and go back unless that is confirmed in time.
     Apply(apply::Apply),
-    /// Keep the configuration or the box that is on trial.
     Confirm(confirm::Confirm),
-    /// Go back from a trial, at once.
     Revert(confirm::Revert),
-    /// Examine whether this machine can carry a box or an agent, and say what to do where it cannot.
     Doctor(doctor::Doctor),
-    /// Make or remove the devices and rules that bring routed packets to a sendbox's process, for its unit.
     Triangle(triangle::Triangle),
-    /// Measure whether a bundle to a peer would help, before anything is installed.
     Probe(probe::Probe),
-    /// Print a completion script for a shell.
     Completions(man::Completions),
-    /// Print a manual page, or write the pages of all commands.
     Man(man::Man),
     /// A process that a box starts out of its own program.
     #[cfg(feature = "host")]

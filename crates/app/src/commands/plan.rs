@@ -1,25 +1,31 @@
-//! `forebay plan`: the changes that a configuration would make here. Plans of experiments are the
-//! laboratory's.
+//! `forebay plan`: plans of experiments, which are the laboratory's. `forebay plan FILE` of a box's configuration is the
+//! old spelling of `forebay apply --dry-run FILE`.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
+use super::apply::preview;
 use super::foreign_rust::{With, in_sets};
-use super::print;
 
-/// Arguments of `forebay plan`.
+/// Check a plan of experiments, or print the keys of plans.
 ///
-/// `forebay plan FILE` compares the configuration FILE of a sendbox or receivebox with the box that runs. If
-/// none runs, it compares FILE with devices, programs, qdiscs, filters, addresses, sockets and files. It
-/// lists the effects on traffic meanwhile, the reasons why the box would not start, and the parts that it
-/// could not see, such as without root. Nothing is changed. Exit code 1: the box would not start.
+/// Needs the package forebay-experiments. To preview a box's configuration, run `forebay apply
+/// --dry-run FILE`.
+///
+/// Exit code 2: the plan is wrong.
 #[derive(clap::Args)]
+#[command(after_help = "Examples:\n  \
+    forebay plan check bundler/main\n  \
+    forebay plan schema")]
 #[command(args_conflicts_with_subcommands = true, arg_required_else_help = true)]
+#[command(override_usage = "forebay plan <COMMAND>")]
 pub struct Plan {
-    /// The configuration file of a sendbox or receivebox.
+    /// The configuration file of a sendbox or receivebox: the old spelling of `forebay apply
+    /// --dry-run FILE`.
+    #[arg(hide = true)]
     file: Option<PathBuf>,
-    /// Print one JSON document for each box of FILE, a line each, and nothing else, on stdout.
-    #[arg(long)]
+    /// As `--json` of `forebay apply --dry-run`.
+    #[arg(long, hide = true)]
     json: bool,
     /// The command on plans of experiments, if this is one.
     #[command(subcommand)]
@@ -29,20 +35,26 @@ pub struct Plan {
 /// Commands on plans of experiments.
 #[derive(clap::Subcommand)]
 pub enum Action {
-    /// Check a plan of experiments: every arm and cell is resolved, nothing is run.
+    /// Check a plan of experiments: resolve every arm and cell, and run nothing.
+    #[command(after_help = "Examples:\n  \
+        forebay plan check bundler/main\n  \
+        forebay plan check my-plan.toml --set stop=10s")]
     Check {
-        /// The path of a plan, or its name.
+        /// Path or name of a plan.
         file: String,
-        /// Override a value of the plan.
+        /// Override a value of the plan. May be repeated.
         #[arg(long = "set", value_name = "KEY=VALUE")]
         sets: Vec<String>,
         /// Crates of algorithms.
         #[command(flatten)]
         with: With,
     },
-    /// Show every key that a plan of experiments may have.
+    /// Print every key that a plan of experiments may have.
+    #[command(after_help = "Examples:\n  \
+        forebay plan schema\n  \
+        forebay plan schema --json > plan.schema.json")]
     Schema {
-        /// Print a JSON Schema, which editors complete and check plans with.
+        /// Print a JSON Schema, with which editors complete and check plans.
         #[arg(long)]
         json: bool,
     },
@@ -67,33 +79,17 @@ impl Plan {
         })
     }
 
-    /// Prints on stdout; exit code 2 if the file is wrong.
+    /// Previews the configuration of a box, and names the new spelling.
     pub(super) fn execute(self) -> anyhow::Result<ExitCode> {
-        match self.file {
-            Some(file) => of_box(&file, self.json),
-            None => {
-                let allowed =
-                    "FILE is missing: allowed is the configuration of a box, `check` or `schema`";
-                Err(super::BadInput(allowed.into()).into())
-            }
-        }
+        let Some(file) = self.file else {
+            let allowed = "COMMAND is missing: allowed is `check` or `schema`";
+            return Err(super::BadInput(allowed.into()).into());
+        };
+        let shown = file.display();
+        eprintln!(
+            "note: `forebay plan FILE` is now `forebay apply --dry-run {shown}`; for a plan of \
+             experiments, run `forebay plan check {shown}`"
+        );
+        preview(&file, self.json)
     }
-}
-
-/// Prints the changes that the configuration of a box would make on this machine.
-#[cfg(feature = "host")]
-fn of_box(file: &Path, json: bool) -> anyhow::Result<ExitCode> {
-    let plans = forebay_host::daemon::plan::Plan::of(file);
-    let plans = plans.map_err(|error| super::BadInput(error.to_string()))?;
-    for plan in &plans {
-        let text = if json { format!("{}\n", serde_json::json!(plan)) } else { plan.to_string() };
-        print(&text)?;
-    }
-    let is_clear = plans.iter().all(|plan| plan.blockers.is_empty());
-    Ok(if is_clear { ExitCode::SUCCESS } else { ExitCode::FAILURE })
-}
-
-#[cfg(not(feature = "host"))]
-fn of_box(_file: &Path, _json: bool) -> anyhow::Result<ExitCode> {
-    Err(super::needs_host("plan FILE"))
 }

@@ -5,8 +5,8 @@ use std::path::PathBuf;
 /// The files.
 #[derive(clap::Args)]
 pub struct Python {
-    /// A file in Python that defines algorithms, which may be named then like any other. A child without privileges runs
-    /// it; may be given several times.
+    /// Python file that defines algorithms. You can then name them like all other algorithms. A
+    /// child process without privileges runs the file. May be repeated.
     #[arg(long = "cc-python", value_name = "FILE")]
     files: Vec<PathBuf>,
 }

@@ -5,32 +5,35 @@ use std::process::ExitCode;
 
 use super::within;
 
-/// Arguments of `forebay record`.
+/// Record boxes for some minutes into one file, for a bug report.
 ///
-/// Looks at all boxes of this machine once a second, and then takes in their log, configuration and traces: a tar archive
-/// in gzip of at most some tens of megabytes, which `forebay replay` explains and simulates. `forebay trace convert` makes
-/// a trace for links of the path of a bundle in it. Key files and comments
-/// stay out; addresses, prefixes and names of devices and bundles are in it.
+/// Reads the state of all boxes of this machine once a second, and at the end their log,
+/// configuration and traces. Writes a tar.gz archive of at most some tens of megabytes. `forebay
+/// replay` explains and simulates it, and `forebay trace convert` turns the path of a bundle into a
+/// trace for links.
+///
+/// The archive has no key files and no comments. It has addresses, prefixes, and the names of
+/// devices and bundles.
 #[derive(clap::Args)]
-#[command(
-    after_help = "Example: what a sendbox and its path do for five minutes, and the path as a trace\n  \
+#[command(after_help = "Examples:\n  \
     forebay record --minutes 5 --out monday.tar.gz\n  \
-    forebay trace convert monday.tar.gz --out path.csv"
-)]
+    forebay replay monday.tar.gz                          # explains and simulates it\n  \
+    forebay trace convert monday.tar.gz --out path.csv    # the path as a trace")]
 pub struct Record {
-    /// For how long: 0.05 to 60.
+    /// Length of the recording in minutes, 0.05 to 60.
     #[arg(long, value_parser = |text: &str| within(text, 0.05, 60.0), default_value = "5", value_name = "N")]
     minutes: f64,
-    /// Control socket of one box (`box.control` in its configuration). Without it, every socket in /run/forebay is asked.
+    /// Control socket of one box: `box.control` in its configuration [default: every socket in
+    /// /run/forebay].
     #[arg(long, value_name = "PATH")]
     socket: Option<PathBuf>,
-    /// Configuration files of the boxes [default: those in /etc/forebay].
+    /// Configuration files of the boxes [default: all files in /etc/forebay].
     #[arg(long, value_name = "FILE")]
     config: Vec<PathBuf>,
-    /// The log of boxes that write it to a file [default: the journal of the units forebay-*].
+    /// Log file of the boxes, if they have one [default: the journal of the units forebay-*].
     #[arg(long, value_name = "FILE")]
     log: Option<PathBuf>,
-    /// The new file [default: forebay-TIME.tar.gz, with the seconds since 1970].
+    /// The new file [default: forebay-TIME.tar.gz, with TIME in seconds since 1970].
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
 }
@@ -104,7 +107,7 @@ mod with_host {
     /// Looks at the boxes once a second for the time `span`, and reports progress on stderr.
     fn look(recording: &mut Recording, target: &Target, span: Duration) {
         let (began, span_s) = (Instant::now(), span.as_secs());
-        eprintln!("recording for {span_s} s; nothing is written before the end");
+        eprintln!("recording for {span_s} s; the file is written at the end");
         for number in 0.. {
             let due = INTERVAL * number;
             if due > span {

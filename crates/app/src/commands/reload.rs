@@ -4,20 +4,23 @@ use std::process::ExitCode;
 
 use super::status::Target;
 
-/// Arguments of `forebay reload`.
+/// Make running boxes read their configuration and key files again.
 ///
-/// Bundles that did not change are not touched: their packets, rates and sessions go on. Shares, bounds,
-/// prefixes, queueing disciplines and keys change in place. Bundles with another `id`, `peer` or `cc` start
-/// again; new bundles are added, and missing ones removed. A file with a value that a box takes at its start
-/// alone (devices, sockets, accounts, the trace) is refused, and nothing of it is applied. SIGHUP does the
-/// same.
+/// Unchanged bundles keep their packets, rates and sessions. Shares, bounds, prefixes, queueing
+/// disciplines and keys change in place. Bundles with another `id`, `peer`, `cc`, `nat` or
+/// `supervised` restart. Boxes add new bundles and remove missing ones. Some values (devices,
+/// sockets, accounts, the trace) need a restart of the box. If one of these changed, the box
+/// refuses the whole file. SIGHUP does the same as this command.
 ///
-/// Exit code 2: a file was refused.
+/// Exit code 1: no box runs, or one does not answer; 2: a file was refused, and nothing changed.
 #[derive(clap::Args)]
+#[command(after_help = "Examples:\n  \
+    forebay reload\n  \
+    forebay reload --socket /run/forebay/sendbox.sock --json")]
 pub struct Reload {
     #[command(flatten)]
     target: Target,
-    /// Print one JSON document, and nothing else, on stdout.
+    /// Print one JSON document and nothing else on stdout.
     #[arg(long)]
     json: bool,
 }

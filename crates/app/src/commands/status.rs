@@ -9,31 +9,38 @@ use super::print;
 /// Which daemon is asked.
 #[derive(clap::Args)]
 pub struct Target {
-    /// Control socket of the daemon (`box.control` in its configuration, or `agent --control`).
-    /// Without it, every socket in /run/forebay is asked.
+    /// Control socket of the daemon: `box.control` in its configuration, or `agent --control`
+    /// [default: every socket in /run/forebay].
     #[arg(long, value_name = "PATH")]
     pub socket: Option<PathBuf>,
 }
 
-/// Arguments of `forebay status`.
+/// Show the state of running boxes and agents, with reasons.
+///
+/// Exit code 1: no box or agent runs, or one does not answer; 2: no bundle has such a name.
 #[derive(clap::Args)]
+#[command(after_help = "Examples:\n  \
+    forebay status\n  \
+    forebay status --bundle berlin --json\n  \
+    forebay status --schema")]
 pub struct Status {
     #[command(flatten)]
     target: Target,
-    /// Show only bundles whose names contain this. If a box has more than 20 to show, each has one line.
+    /// Show only bundles whose names contain TEXT, or the one bundle with that name. More than 20
+    /// bundles of a box have one line each.
     #[arg(long, value_name = "TEXT")]
     bundle: Option<String>,
-    /// Print one JSON document, and nothing else, on stdout.
+    /// Print one JSON document and nothing else on stdout.
     #[arg(long)]
     json: bool,
-    /// Print the JSON Schema of that document: each field with its meaning and unit. Asks no daemon.
+    /// Print the JSON Schema of that document, with the meaning and unit of each field.
     #[arg(long, conflicts_with_all = ["bundle", "json", "socket"])]
     schema: bool,
 }
 
 /// Error for a daemon whose answer does not fit.
 #[cfg(feature = "host")]
-pub const ANOTHER_QUESTION: &str = "the daemon answered another question";
+pub const ANOTHER_QUESTION: &str = "the daemon sent an answer to another request";
 
 /// What the daemons that were asked say of themselves.
 #[cfg(feature = "host")]
@@ -91,6 +98,7 @@ impl Target {
 
     /// The sockets of the daemons that are asked.
     pub fn sockets(&self) -> anyhow::Result<Vec<PathBuf>> {
+        /// Folder of control sockets by default.
         const FOLDER: &str = "/run/forebay";
         if let Some(socket) = &self.socket {
             return Ok(vec![socket.clone()]);
@@ -102,7 +110,9 @@ impl Target {
             .collect();
         sockets.sort();
         if sockets.is_empty() {
-            anyhow::bail!("no daemon has a socket in {FOLDER}: start one, or name its --socket");
+            anyhow::bail!(
+                "no box or agent has a socket in {FOLDER}: start one, or name its socket with --socket"
+            );
         }
         Ok(sockets)
     }
@@ -323,15 +333,15 @@ mod tests {
     }
 
     #[test]
-    fn every_document_is_of_the_schema_and_the_file_is_that_schema() {
+    fn documents_and_stored_schema_match_schema() {
         let text = schema();
-        let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/status.schema.json");
+        let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/reference/status.schema.json");
         let written = std::fs::read_to_string(file).unwrap_or_default();
-        let renew = "forebay status --schema >docs/status.schema.json";
+        let renew = "forebay status --schema >docs/reference/status.schema.json";
         let schema: Value = serde_json::from_str(&text).unwrap();
         // The order of keys depends on the features of serde_json in the same build.
         let is_it = serde_json::from_str::<Value>(&written).is_ok_and(|written| written == schema);
-        assert!(is_it, "docs/status.schema.json is out of date: `{renew}`");
+        assert!(is_it, "docs/reference/status.schema.json is out of date: `{renew}`");
         let document = full();
         assert_eq!(faults(&schema, &schema, &document, "$"), Vec::<String>::new());
         // Each mistake is found.
@@ -348,7 +358,7 @@ mod tests {
     }
 
     #[test]
-    fn bundles_are_told_of_by_a_part_of_their_names() {
+    fn bundles_are_selected_by_part_of_name() {
         use forebay_host::daemon::Role;
         use forebay_host::daemon::status::{BundleStatus, Status};
         let named = |name: &str| BundleStatus { name: name.into(), ..BundleStatus::default() };
@@ -363,7 +373,7 @@ mod tests {
     }
 
     #[test]
-    fn every_field_of_the_schema_says_what_it_means() {
+    fn every_schema_field_has_a_description() {
         let schema: Value = serde_json::from_str(&schema()).unwrap();
         let parts = schema["$defs"].as_object().unwrap().iter();
         for (name, part) in parts.chain([(&"document".to_string(), &schema)]) {
@@ -374,7 +384,7 @@ mod tests {
     }
 
     #[test]
-    fn a_daemon_that_was_killed_does_not_hide_the_others() {
+    fn killed_daemon_does_not_hide_running_daemons() {
         let folder = tempfile::tempdir().unwrap();
         let [dead, alive] = ["dead.sock", "live.sock"].map(|name| folder.path().join(name));
         drop(UnixListener::bind(&dead).unwrap());

@@ -3,20 +3,26 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-/// Arguments of `forebay triangle`.
+/// Make or remove devices that lead routed packets to a sendbox.
 ///
-/// A sendbox with `forward = "route"` whose packets pass its process needs two pairs of veths, a network namespace with a
-/// bridge, and policy rules. `forebay-triangle@NAME.service` makes them with this command before forebay-sendbox@NAME begins,
-/// and removes them after it has ended. A sendbox that is started as root by hand makes and removes them itself.
+/// You rarely need this command: the unit forebay-triangle@NAME.service runs it before
+/// forebay-sendbox@NAME starts and after it has stopped. A sendbox that you start as root makes and
+/// removes its devices itself.
+///
+/// A sendbox with `forward = "route"` whose packets pass its process needs a triangle: two pairs of
+/// veth devices, a network namespace with a bridge, and policy rules.
 #[derive(clap::Args)]
+#[command(after_help = "Examples:\n  \
+    forebay triangle make --config /etc/forebay/sendbox.toml\n  \
+    forebay triangle remove --config /etc/forebay/sendbox.toml")]
 pub struct Triangle {
-    /// Whether to make or to remove it.
+    /// Make or remove the triangle.
     #[arg(value_enum)]
     what: What,
     /// The configuration file of the sendbox.
     #[arg(long, value_name = "FILE")]
     config: PathBuf,
-    /// Which of the file's sendboxes, by its name; needed where it has several.
+    /// Name of the sendbox; required if FILE has several.
     #[arg(long = "box", value_name = "NAME")]
     name: Option<String>,
 }
@@ -24,9 +30,9 @@ pub struct Triangle {
 /// The operation on the triangle.
 #[derive(Clone, Copy, clap::ValueEnum)]
 enum What {
-    /// Make it, if the box needs one on this machine, and remove the remains of an earlier one.
+    /// Make the triangle, if the box needs one here; first remove the remains of an earlier one.
     Make,
-    /// Remove it; none is no error.
+    /// Remove the triangle, if there is one.
     Remove,
 }
 

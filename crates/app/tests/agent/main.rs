@@ -47,7 +47,7 @@ fn registered() -> String {
 }
 
 #[test]
-fn without_privilege_it_ends_with_2_and_one_sentence_and_registers_nothing() {
+fn agent_without_privilege_exits_with_1() {
     let folder = tempfile::tempdir().unwrap();
     let mut command = forebay(folder.path(), &["agent", "--algorithm", "highspeed"]);
     if nix::unistd::geteuid().is_root() {
@@ -55,7 +55,7 @@ fn without_privilege_it_ends_with_2_and_one_sentence_and_registers_nothing() {
         command.uid(65_534).gid(65_534);
     }
     let output = command.output().unwrap();
-    assert_eq!(output.status.code(), Some(2), "{output:?}");
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
     let stderr = text(&output.stderr);
     assert!(stderr.starts_with("error: ") && stderr.lines().count() == 1, "{stderr}");
     assert!(output.stdout.is_empty());
@@ -63,7 +63,7 @@ fn without_privilege_it_ends_with_2_and_one_sentence_and_registers_nothing() {
 }
 
 #[test]
-fn what_is_wrong_with_an_option_is_said_before_anything_is_registered() {
+fn wrong_option_is_refused_before_registration() {
     let folder = tempfile::tempdir().unwrap();
     for (arguments, expected) in [
         (&[][..], "--algorithm <NAME>"),
@@ -105,7 +105,7 @@ fn recording(cwnd: u32) -> String {
 }
 
 #[test]
-fn the_same_decisions_end_with_0_and_others_with_1_and_their_place() {
+fn replay_exits_with_1_at_different_decisions() {
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join("same"), recording(29)).unwrap();
     let same = replay(folder.path(), &["same"]);
@@ -125,7 +125,7 @@ fn the_same_decisions_end_with_0_and_others_with_1_and_their_place() {
 }
 
 #[test]
-fn each_decision_is_printed_with_what_it_was_made_of() {
+fn decisions_are_printed_with_their_inputs() {
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join("same"), recording(29)).unwrap();
     let output = replay(folder.path(), &["same", "--decisions"]);
@@ -138,7 +138,7 @@ fn each_decision_is_printed_with_what_it_was_made_of() {
 }
 
 #[test]
-fn what_is_no_recording_is_refused_with_its_line() {
+fn refuses_other_files_with_line() {
     let folder = tempfile::tempdir().unwrap();
     let whole = recording(29);
     for (contents, expected) in [
@@ -146,7 +146,7 @@ fn what_is_no_recording_is_refused_with_its_line() {
         (String::new(), "file:1: a recording begins with a row `start`"),
         ("{\"start\":{\"sch".into(), "file:1: a recording begins with a row `start`"),
         ("nonsense\n".into(), "file:1: "),
-        (whole.replace("\"schema\":1", "\"schema\":99"), "file:1: rows of schema 99"),
+        (whole.replace("\"schema\":1", "\"schema\":99"), "file:1: rows have schema 99"),
         (whole.replace("\"kind\":\"const\"", "\"kind\":\"nonesuch\""), "file:2: kind = nonesuch"),
         (
             whole.replace("\"ca_state\":0", "\"ca_state\":9"),
@@ -215,7 +215,7 @@ fn is_decided(status: &serde_json::Value) -> bool {
 }
 
 #[test]
-fn an_agent_decides_for_a_connection_and_its_recording_is_replayed() {
+fn agent_controls_connection_and_recording_replays() {
     let folder = tempfile::tempdir().unwrap();
     let recording = ["--record", "recording", "--report", "2ms", "--period", "1ms"];
     let Some(agent) = Running::start(folder.path(), "scalable", &recording) else { return };
@@ -249,13 +249,13 @@ fn a_recording_of_another_day_is_not_emptied() {
     let arguments = ["agent", "--algorithm", "lp", "--control", "other.sock"];
     let second = forebay(folder.path(), &[&arguments[..], &record].concat()).output().unwrap();
     assert_eq!(second.status.code(), Some(2), "{second:?}");
-    assert!(text(&second.stderr).contains("recording: it is there already"), "{second:?}");
+    assert!(text(&second.stderr).contains("recording: the file exists already"), "{second:?}");
     assert!(!registered().contains("fb_lp"));
     assert_eq!(fs::read(folder.path().join("recording")).unwrap(), before);
 }
 
 #[test]
-fn a_name_that_is_taken_ends_the_second_agent_with_1() {
+fn second_agent_with_taken_name_exits_with_1() {
     let folder = tempfile::tempdir().unwrap();
     let record = ["--record", "recording"];
     let Some(agent) = Running::start(folder.path(), "hybla", &record) else { return };
@@ -289,7 +289,7 @@ fn has_marks(name: &str) -> bool {
 }
 
 #[test]
-fn only_connections_of_an_algorithm_that_needs_marks_ask_for_them() {
+fn only_algorithms_with_marks_negotiate_ecn() {
     let folder = tempfile::tempdir().unwrap();
     let more = ["--algorithm", "marks=dctcp"];
     let Some(agent) = Running::start(folder.path(), "yeah", &more) else { return };
@@ -306,7 +306,7 @@ fn only_connections_of_an_algorithm_that_needs_marks_ask_for_them() {
 }
 
 #[test]
-fn a_killed_agent_leaves_no_name_and_its_connections_go_on() {
+fn killed_agent_leaves_no_name_and_connections_continue() {
     let folder = tempfile::tempdir().unwrap();
     let Some(mut agent) = Running::start(folder.path(), "veno", &[]) else { return };
     let mut transfer = Transfer::start("fb_veno");
@@ -325,7 +325,7 @@ fn a_killed_agent_leaves_no_name_and_its_connections_go_on() {
 }
 
 #[test]
-fn a_stopped_agent_takes_its_connection_back_once_it_goes_on() {
+fn stopped_agent_resumes_control_when_continued() {
     let folder = tempfile::tempdir().unwrap();
     let Some(agent) = Running::start(folder.path(), "illinois", &[]) else { return };
     let mut transfer = Transfer::start("fb_illinois");

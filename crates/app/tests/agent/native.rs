@@ -11,7 +11,7 @@ use nix::unistd::Pid;
 use super::{forebay, registered};
 
 #[test]
-fn native_algorithms_are_there_as_long_as_the_program_runs() {
+fn native_algorithms_last_while_program_runs() {
     if skip_without(Need::Root) || skip_without(Need::StructOpsLinks) {
         return;
     }

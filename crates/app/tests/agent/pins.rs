@@ -10,7 +10,7 @@ use super::running::{Bpffs, Running};
 use super::{Transfer, forebay, is_decided, registered, text};
 
 #[test]
-fn a_pinned_name_outlives_its_agent_and_the_next_takes_its_connections_over() {
+fn next_agent_takes_over_pinned_name() {
     let folder = tempfile::tempdir().unwrap();
     let Some(pins) = Bpffs::mount(folder.path()) else { return };
     let pin = ["--pin", pins.0.to_str().unwrap()];
@@ -45,7 +45,7 @@ fn assert_refused(output: &Output, folder: &Path, part: &str) {
 }
 
 #[test]
-fn a_second_agent_is_kept_off_the_pins_of_the_first() {
+fn second_agent_is_refused_pins_in_use() {
     let folder = tempfile::tempdir().unwrap();
     let Some(pins) = Bpffs::mount(folder.path()) else { return };
     let pin = ["--pin", pins.0.to_str().unwrap()];
@@ -62,7 +62,7 @@ fn a_second_agent_is_kept_off_the_pins_of_the_first() {
 }
 
 #[test]
-fn pins_of_another_version_are_refused_and_left_as_they_are() {
+fn refuses_and_keeps_pins_of_another_version() {
     let folder = tempfile::tempdir().unwrap();
     let Some(pins) = Bpffs::mount(folder.path()) else { return };
     let strange = pins.0.join("fb_yeah/00000000");
@@ -75,7 +75,7 @@ fn pins_of_another_version_are_refused_and_left_as_they_are() {
 }
 
 #[test]
-fn an_agent_that_ends_at_its_control_socket_has_pinned_nothing() {
+fn agent_without_control_socket_pins_nothing() {
     let folder = tempfile::tempdir().unwrap();
     let Some(pins) = Bpffs::mount(folder.path()) else { return };
     let Some(first) = Running::start(folder.path(), "htcp", &[]) else { return };

@@ -18,9 +18,11 @@ use nix::time::{ClockId, clock_gettime};
 use super::running::{Bpffs, Running};
 use super::select;
 
+/// Connections that lose their agent at the same time.
 const CONNECTIONS: usize = 100;
-/// Bits of `events` in a recording.
+/// Bit of `events` in a recording: the connection fell back to the kernel's algorithm.
 const FALLBACK: u64 = 1 << 14;
+/// Bit of `events` in a recording: the agent controls the connection again.
 const RESUMED: u64 = 1 << 15;
 
 /// Connections over the loopback device, each sending a little all the time.
@@ -114,7 +116,7 @@ fn assert_none_was_left_alone(recording: &Path, from_ns: u64) {
 }
 
 #[test]
-fn a_hundred_connections_of_a_killed_agent_fall_back_and_its_successor_takes_all() {
+fn successor_takes_over_hundred_connections_of_killed_agent() {
     let folder = tempfile::tempdir().unwrap();
     let Some(pins) = Bpffs::mount(folder.path()) else { return };
     let pin = ["--pin", pins.0.to_str().unwrap(), "--record", "recording"];
@@ -136,7 +138,7 @@ fn a_hundred_connections_of_a_killed_agent_fall_back_and_its_successor_takes_all
 }
 
 #[test]
-fn a_hundred_connections_of_a_stopped_agent_fall_back_and_resume() {
+fn hundred_connections_of_stopped_agent_resume() {
     let folder = tempfile::tempdir().unwrap();
     let record = ["--record", "recording"];
     let Some(agent) = Running::start(folder.path(), "vegas", &record) else { return };
@@ -169,7 +171,7 @@ fn come_and_go(name: &str, count: u64) {
 }
 
 #[test]
-fn a_connection_whose_end_found_no_room_is_not_shown_for_ever() {
+fn connection_with_lost_end_record_disappears() {
     let folder = tempfile::tempdir().unwrap();
     let Some(agent) = Running::start(folder.path(), "dctcp", &[]) else { return };
     let crowd = Crowd::start("fb_dctcp");
@@ -186,7 +188,8 @@ fn a_connection_whose_end_found_no_room_is_not_shown_for_ever() {
 }
 
 #[test]
-fn ten_thousand_connections_come_and_go_and_the_agent_keeps_none() {
+fn agent_forgets_ten_thousand_closed_connections() {
+    /// Connections that open and close.
     const MANY: u64 = 10_000;
     let folder = tempfile::tempdir().unwrap();
     let Some(agent) = Running::start(folder.path(), "newreno", &[]) else { return };

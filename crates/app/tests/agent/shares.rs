@@ -10,7 +10,9 @@ use serde_json::Value;
 use super::running::Running;
 use super::{forebay, select, text};
 
+/// User id of the user who opens too many connections.
 const NOBODY: u64 = 65_534;
+/// User id of another user.
 const DAEMON: u64 = 1;
 
 /// Runs `body` in a thread of this user, who has no capability.
@@ -92,7 +94,7 @@ fn lead(agent: &Running, pairs: &mut Pairs, index: usize) {
 }
 
 #[test]
-fn a_user_without_measure_leaves_slots_to_others_and_gives_up_those_of_idle_connections() {
+fn greedy_user_leaves_slots_and_loses_idle_ones() {
     let folder = tempfile::tempdir().unwrap();
     let Some(agent) = Running::start(folder.path(), "bbr", &["--slots", "16"]) else { return };
     let name = "fb_bbr";
@@ -137,6 +139,7 @@ fn a_user_without_measure_leaves_slots_to_others_and_gives_up_those_of_idle_conn
 
 #[test]
 fn shares_shrink_as_more_users_come() {
+    /// User id of a third user.
     const BIN: u64 = 2;
     let folder = tempfile::tempdir().unwrap();
     let Some(agent) = Running::start(folder.path(), "bbr3", &["--slots", "64"]) else { return };

@@ -8,7 +8,7 @@ use crate::outputs::{Unread, end};
 use crate::{forebay, text};
 
 #[test]
-fn an_agent_decides_and_ends_though_neither_stdout_nor_stderr_can_be_written() {
+fn agent_works_without_writable_output() {
     if skip_without(Need::Root) || skip_without(Need::StructOpsLinks) {
         return;
     }

@@ -23,6 +23,7 @@ pub enum Unread {
 }
 
 impl Unread {
+    /// All kinds of outputs that cannot be written.
     pub const ALL: [Self; 3] = [Self::FullDisk, Self::ClosedPipe, Self::FullPipe];
 
     /// The output, and its other end if it has one.

@@ -29,7 +29,7 @@ use super::protocol::endpoint::Endpoint;
 use super::protocol::keys::KeyRing;
 use super::protocol::monitor::Liveness;
 use super::protocol::mtu::{PathMtu, Search};
-use super::protocol::peer::{KEYS_DIFFER, NO_COMMON_VERSION};
+use super::protocol::peer::{KEYS_DIFFER, NO_COMMON_VERSION, PEER_STOPPED};
 use super::protocol::session::{Event as SessionEvent, Role};
 use super::protocol::wire::{BoxState, Keepalive, MAX_REPORTS, Message, Reject};
 use super::waits::{WaitSecond, Waits};
@@ -420,6 +420,9 @@ impl Sendbox {
         }
         if self.end.peer.is_unverified() {
             return Decision { reason: KEYS_DIFFER, ..decision };
+        }
+        if self.end.peer.is_stopped() {
+            return Decision { reason: PEER_STOPPED, ..decision };
         }
         if self.end.peer.liveness() == Liveness::Alive && self.block_version().is_none() {
             return Decision { reason: NO_COMMON_VERSION, ..decision };

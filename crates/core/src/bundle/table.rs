@@ -19,10 +19,10 @@ pub const MAX_PREFIXES: usize = 1 << 16;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TableError {
     /// A prefix was given twice.
-    #[error("prefix {0} is given twice; each prefix belongs to one bundle")]
+    #[error("prefix {0} appears twice; each prefix belongs to one bundle")]
     Duplicate(IpNet),
     /// A prefix with bits set behind its length, most likely a mistyped length.
-    #[error("prefix {prefix} has bits set behind its length; meant is perhaps {truncated}")]
+    #[error("prefix {prefix} has bits set after its length; did you mean {truncated}?")]
     HostBits {
         /// The prefix as given.
         prefix: IpNet,
@@ -262,15 +262,15 @@ mod tests {
     #[test]
     fn what_makes_no_table_is_refused_by_name() {
         let error = table(&["10.0.0.0/8", "10.1.0.0/16", "10.0.0.0/8"]).unwrap_err();
-        assert!(error.to_string().contains("10.0.0.0/8 is given twice"));
+        assert!(error.to_string().contains("10.0.0.0/8 appears twice"));
         let error = table(&["10.1.0.0/8"]).unwrap_err();
-        assert!(error.to_string().ends_with("meant is perhaps 10.0.0.0/8"));
+        assert!(error.to_string().ends_with("did you mean 10.0.0.0/8?"));
         let many = alloc::vec![("10.0.0.0/8".parse().unwrap(), 0); MAX_PREFIXES + 1];
         assert_eq!(PrefixTable::new(&many).unwrap_err(), TableError::TooMany(MAX_PREFIXES + 1));
     }
 
     #[test]
-    fn as_many_prefixes_as_there_are_bundle_ids_fit() {
+    fn one_prefix_per_bundle_id_fits() {
         let prefixes: Vec<(IpNet, u32)> = (0..MAX_PREFIXES as u32)
             .map(|n| (Ipv4Net::new_assert(Ipv4Addr::from_bits(n << 12), 20).into(), n))
             .collect();

@@ -123,199 +123,232 @@ impl Default for Tuning {
 }
 
 tuning! {
-    "Rate of the shaper", "this project's simulations; the form of the law is in `control/rate.rs`" {
-        /// Shortest time in which the window is approached: longer than a tick.
+    "Rate of the shaper", "this project's simulations; the controller is in `control/rate.rs`" {
+        /// Shortest time in which the rate brings the bytes in flight to the window. It is longer
+        /// than a tick.
         rate_time_min: Duration = time(Duration::from_millis(4));
-        /// Lowest rate as a share of the bottleneck's: enough boundaries still pass to see the queue drain.
+        /// Lowest rate over the bottleneck rate. At this rate enough boundaries still pass to show
+        /// that the queue drains.
         rate_floor: f64 = share(0.1);
-        /// How far control goes beyond what the path has shown, to find new capacity: the rate over the bottleneck's,
-        /// and under limits the bytes on the path over their mean without limits.
+        /// Highest rate over the bottleneck rate; the excess finds new capacity. Under limits it
+        /// also bounds the bytes on the path, over their mean without limits.
         rate_ceiling: f64 = factor(1.25);
-        /// Most of `min_rate` where none is given: one full frame in 10 ms. At lower rates a raised rate takes effect late,
-        /// because boundaries, and with them reports, become rare.
+        /// Upper bound of the default `min_rate`: one full frame in 10 ms. At lower rates
+        /// boundaries and reports are rare, so a raised rate takes effect late.
         rate_min: Rate = rate(Rate::from_bits_per_sec(1_200_000));
-        /// `min_rate` over what the path has carried, where none is given and that is less than `rate_min`.
+        /// Default `min_rate` over the rate that the path has carried, if that is less than
+        /// `rate_min`.
         rate_min_share: f64 = share(0.25);
     }
-    "Supervisor", "docs/decisions/shape-only-while-it-pays.md" {
-        /// Share of the reference rate that limits have to deliver.
+    "Supervisor", "docs/internals/decisions/shape-only-while-it-pays.md" {
+        /// Share of the reference rate that a bundle under limits must deliver.
         supervisor_keep: f64 = share(0.97);
-        /// A box with a backlog in less of the time is idle at times: its hosts have no more to send.
+        /// A box that has a backlog for a smaller share of the time is idle at times: its hosts
+        /// have no more to send.
         supervisor_busy: f64 = share(0.9);
-        /// Ratio from which one delay is longer than another. A mean delay of all packets that is longer than in
-        /// passing ends shaping, where hosts have no more to send. Noise that is longer than before gives the algorithm
-        /// another chance.
+        /// Ratio from which one delay counts as longer than another. If hosts have no more to send,
+        /// a longer mean delay of all packets than without limits ends shaping. Noise that is
+        /// longer than before gives the algorithm another chance.
         supervisor_longer: f64 = factor(1.2);
-        /// Deficit that ends shaping on a path without variance, in time of the reference rate.
+        /// Deficit that ends shaping on a path without variance, in time at the reference rate.
         supervisor_budget: Duration = time(Duration::from_millis(250));
-        /// Shortest time over which rates and delays are averaged. A trial is twice as long.
+        /// Length of a block: the shortest time over which rates and delays are averaged. A trial
+        /// is twice as long.
         supervisor_block: Duration = time(Duration::from_secs(1));
-        /// Shortest such time in loop times.
+        /// Shortest block in loop times.
         supervisor_block_loops: f64 = factor(5.0);
-        /// Loop times after a change of limits that are not judged. A rate that stays the same for no longer shows
-        /// nothing.
+        /// Loop times after a change of limits that are not judged. A rate that stays the same for
+        /// a shorter time shows nothing.
         supervisor_settle_loops: f64 = factor(3.0);
-        /// Fewer waits a second than this count for less: most of a bundle of bulk flows is not sparse.
+        /// Fewer waits per second than this get less weight: most of a bundle of bulk flows is not
+        /// sparse.
         supervisor_waits: f64 = factor(10.0);
-        /// Blocks of the mean delay that ends shaping.
+        /// Blocks in the mean delay that ends shaping.
         supervisor_delay_blocks: u32 = count(10);
-        /// Blocks that are kept, and so the longest time of a mean.
+        /// Blocks that are kept. They bound the time of a mean.
         supervisor_blocks: u32 = count(25);
-        /// A queue stands whose delay stays above this for a block.
+        /// A queue is standing if its delay stays above this for a block.
         supervisor_standing: Duration = time(Duration::from_millis(4));
-        /// Rates within this share over `capacity_time` are the same: of a link that serves the bundle alone.
+        /// Rates within this share over `capacity_time` are constant: the link serves the bundle
+        /// alone.
         supervisor_constant: f64 = share(0.015);
-        /// Rates within this share are the same: those of one trial, and those before and in a drain.
+        /// Rates within this share are the same: within one trial, and before and during a drain.
         supervisor_same: f64 = share(0.05);
-        /// Share of the excess delay that a trial has to take away.
+        /// Share of the excess delay that a trial must remove.
         supervisor_gain: f64 = share(0.33);
-        /// Shortest back-off, and memory of the least round trip: within it a drain shows that one again.
+        /// Shortest back-off, and memory of the minimum round trip: within this time a drain shows
+        /// the minimum again.
         supervisor_back_off: Duration = time(Duration::from_secs(120));
-        /// Growth of the back-off with a trial that failed, and its longest over its shortest.
+        /// Growth of the back-off with each failed trial, and ratio of the longest to the shortest
+        /// back-off.
         supervisor_back_off_growth: f64 = factor(4.0);
         /// Drains that need not wait for the back-off begin at multiples of this time of the day.
         supervisor_grid: Duration = time(Duration::from_secs(20));
-        /// Shortest time between such drains in least round trips; a back-off takes twice as many.
+        /// Shortest time between such drains in minimum round trips. A back-off takes twice as
+        /// many.
         supervisor_grid_round_trips: f64 = factor(50.0);
-        /// Rate while a queue is drained at the start of a trial, over the reference.
+        /// Rate over the reference while a queue is drained at the start of a trial.
         supervisor_drain: f64 = share(0.87);
-        /// Part of what a block delivers above the reference that the reference takes over: passing would give as much.
+        /// The reference rises by this share of a block's delivery above it, because the bundle
+        /// would deliver as much without limits.
         supervisor_rise: f64 = share(0.25);
     }
-    "What several parts of control judge by", "this project's simulations and runs between namespaces" {
-        /// A shorter delay, or a smaller difference of two, is noise: that of receive queues and of processors.
+    "Thresholds shared by several parts of control", "this project's simulations and runs between namespaces" {
+        /// A shorter delay, or a smaller difference between two delays, is noise of receive queues
+        /// and processors.
         delay_noise: Duration = time(Duration::from_millis(1));
-        /// Rates within this share of each other are near. Limits keep the rate near the reference while less is on the
-        /// path than without limits, and the box releases its backlog near the reference. A drain probes, and an epoch
-        /// keeps its size, while rates stay near. A test needs a rate that is not near.
+        /// Rates within this share of each other are near. Limits keep the rate near the reference
+        /// while less is on the path than without limits. The box also releases its backlog near
+        /// the reference. A drain probes, and an epoch keeps its size, while rates stay near. A
+        /// test needs a rate that is not near.
         rates_near: f64 = share(0.1);
-        /// Time over which the capacity of a path stays the same. A rate that does not change for this time is of a
-        /// link that serves the bundle alone. The path still carries what arrived within this time.
+        /// Time over which the capacity of a path counts as unchanged. If a rate is constant for
+        /// this time, the link serves the bundle alone. The path can still carry the rate that
+        /// arrived within this time.
         capacity_time: Duration = time(Duration::from_secs(5));
-        /// Multiples of the usual deviation that chance does not exceed: of the deficit, of a missing share, and of the
-        /// clock's stretches from the line below them.
+        /// Multiples of the usual deviation that chance does not exceed. They apply to the deficit,
+        /// to a missing share, and to the clock's stretches, measured from the line below them.
         chance_deviations: f64 = factor(3.0);
-        /// Multiples of it where a wrong decision lasts: between both outcomes of a test, and of the least delays of
-        /// successive loop times. The median difference of these is about one deviation.
+        /// Multiples of the deviation where a wrong decision lasts: between both outcomes of a
+        /// test, and between the minimum delays of successive loop times. The median difference of
+        /// these delays is about one deviation.
         sure_deviations: f64 = factor(4.0);
-        /// Time within which a bundle that sends has reports. Control judges those of one such time together: a stretch
-        /// of the clock, a round of a share, the order. Reports are missing after the longer of this and two loop
-        /// times. A slow bundle may cause one report in this time. An open epoch gets a smaller size after the longer
-        /// of this and two least round trips.
+        /// Time within which a sending bundle has reports. Control judges the reports of one such
+        /// time together: a stretch of the clock, a round of a share, the order. Reports are
+        /// missing after this time or two loop times, whichever is longer. A slow bundle may cause
+        /// one report in this time. An open epoch gets a smaller size after this time or two
+        /// minimum round trips, whichever is longer.
         reports_time: Duration = time(Duration::from_millis(100));
-        /// Values that show what is usual: ways back for the least one and for their lateness, ways back after a pause
-        /// for its drift, and differences of least delays for the noise. With fewer ways back every better one counts
-        /// at once.
+        /// Number of values that show the usual level. They are return delays (minimum, lateness,
+        /// drift after a pause) and differences of minimum delays (noise). With fewer return
+        /// delays, every better one counts at once.
         usual_count: u32 = count(32);
-        /// Fewer full packets in a round, or boundaries in the window of the order, say nothing of a share.
+        /// Fewer full packets in a round, or fewer boundaries in the window of the order, show no
+        /// share.
         share_packets: f64 = factor(20.0);
-        /// Fewer reports show no rate and no round trip, and make no stretch of the clock. Fewer stretches show no slew
-        /// and no drift, and no more than twice as many are the level before a step. Fewer differences of delays show
-        /// no noise.
+        /// Fewer reports show no rate, no round trip and no stretch of the clock. Fewer stretches
+        /// show no slew and no drift. At most twice as many stretches form the level before a step.
+        /// Fewer differences of delays show no noise.
         reports_few: u32 = count(4);
-        /// Time after which control forgets an imbalance, an excess or the finding of a test, so that the next one is
-        /// another one. No hold and no rest is longer: by then nothing is left to hold for.
+        /// Time after which control forgets an imbalance, an excess or the result of a test. The
+        /// next one then counts as new. No hold and no rest is longer.
         calm: Duration = time(Duration::from_secs(60));
-        /// Repetitions that make something persistent: parts of the window with imbalance, rounds with too many bytes
-        /// or before a test, findings of tests, doubts about the clock, and stretches of the clock on either side of a
-        /// step. The long memory is as many memories.
+        /// Repetitions that make a condition persistent. They count parts of the window with
+        /// imbalance, rounds with surplus bytes, rounds before a test, and results of tests. For
+        /// the clock they count doubts, and stretches on either side of a step. The long memory is
+        /// this many memories long.
         persistent: u32 = count(3);
-        /// First time without limits after an imbalance, a test, or a share that cannot be tested; doubles each time up to
-        /// `calm`, and begins again after that.
+        /// First time without limits after an imbalance, a test, or a share that cannot be tested.
+        /// It doubles each time up to `calm`, and starts from here again after that time.
         rest: Duration = time(Duration::from_secs(5));
-        /// How late boxes are, at least. A smaller difference shows nothing: neither congestion in a mean queue, nor a
-        /// queue in round trips, nor a drain that goes on, nor a base that is too short.
+        /// Least lateness of boxes. A smaller difference shows nothing: no congestion in a mean
+        /// queue, no queue in round trips, no continuing drain, and no base that is too short.
         boxes_late: Duration = time(Duration::from_micros(250));
     }
-    "Missing reports", "docs/failures.md" {
-        /// How long control waits for evidence. Without reports it then gives up: a frozen rate knows nothing of a path
-        /// that has changed since. It waits as long for the report of a boundary before it knows a round trip, for
-        /// proof that a change of the way back was the clock's, for the end of a test, a drain or a suspicion, and
-        /// between doubts. In a longer pause clocks drift by more than goes unnoticed.
+    "Missing reports", "docs/operate/failures.md" {
+        /// Time that control waits for evidence. Without reports it then gives up, because a frozen
+        /// rate ignores changes of the path. While no round trip is known, it waits this long for
+        /// the report of a boundary. It waits as long for proof that the clock changed the return
+        /// delay, and for the end of a test, a drain or a suspicion. Doubts are this far apart. In
+        /// a longer pause, clock drift becomes noticeable.
         waited_max: Duration = time(Duration::from_secs(3));
-        /// How much control waits for: boundaries without a report, and loop times without one. If half of the reports
-        /// are lost, one chance in a thousand is left. After as many loop times a boundary is not reported any more,
-        /// and a test or a drain ends.
+        /// Number of boundaries without a report, and of loop times without one, that control waits
+        /// for. If half of the reports are lost, the chance of this is one in a thousand. After as
+        /// many loop times a boundary is no longer reported, and a test or a drain ends.
         waited_count: u32 = count(10);
-        /// A boundary is not reported any more after so long: what has the same hash then is another one. Far above what a
-        /// queue adds while packets leave.
+        /// Age after which a boundary is no longer reported. A later packet with the same hash is a
+        /// new boundary. The age is far above the delay that a queue adds while packets leave.
         reports_age: Duration = time(Duration::from_millis(500));
     }
     "Epochs", "EuroSys'21 \"Site-to-site internet traffic control\", section 5.1, and the budget of reports in `path/epoch.rs`" {
-        /// Reports a second that a bundle may cause; half a second's may be asked for at once.
+        /// Reports per second that a bundle may cause. It may request half a second's reports at
+        /// once.
         epoch_reports: f64 = factor(200.0);
         /// Share of the bundle's bytes that its reports may use.
         epoch_byte_share: f64 = share(0.01);
         /// Reports beyond the credit after which the size is raised at once.
         epoch_debt: f64 = factor(10.0);
-        /// Time constant of the traffic estimate, and of the usual rate: long against a burst, short against a load change.
+        /// Time constant of the traffic estimate and of the usual rate. It is long compared with a
+        /// burst and short compared with a load change.
         epoch_traffic_time: Duration = time(Duration::from_millis(500));
     }
     "Round trips, rates and losses", "this project's simulations and runs between namespaces" {
-        /// Time constant of the mean delivery rate in loop times. With an empty queue the delivery rate is what was sent a
-        /// loop time ago: a correction by its latest value would feed that back.
+        /// Time constant of the mean delivery rate in loop times. With an empty queue the delivery
+        /// rate equals the send rate of a loop time ago. A correction by its latest value would
+        /// feed that back.
         feedback_mean_loops: f64 = factor(2.0);
-        /// Share of lost bytes that shows a buffer at its end and no mere random loss.
+        /// Share of lost bytes that shows a full buffer rather than random loss.
         feedback_overflow: f64 = share(0.05);
-        /// Shortest span of a rate, and of a least round trip: stamps that are 0.2 ms late then cost 1 %.
+        /// Shortest span of a rate and of a minimum round trip. Stamps that are 0.2 ms late then
+        /// cost 1 %.
         feedback_span: Duration = time(Duration::from_millis(20));
-        /// Memory of the least way back, of the least round trip, of the receivebox's clock and of alarms: longer than
-        /// most queues stand. Clocks may drift by `delay_noise` in it, twice what ordinary quartz does. A slower drift
-        /// is worth no doubt.
+        /// Memory of the minimum return delay, of the minimum round trip, of the receivebox's clock
+        /// and of alarms. It is longer than most queues last. Clocks may drift by `delay_noise` in
+        /// this time, twice the drift of ordinary quartz. Control ignores slower drift.
         feedback_memory: Duration = time(Duration::from_secs(10));
-        /// A change of the least way back from one report to the next that needs no second look.
+        /// Change of the minimum return delay from one report to the next that needs no
+        /// confirmation.
         feedback_sudden: Duration = time(Duration::from_millis(5));
-        /// Part of the mean lateness by which the least of all may be late.
+        /// Share of the mean lateness by which the earliest report may itself be late.
         feedback_late_share: f64 = share(0.1);
-        /// Part of the mean lateness where nothing is known against the clock: late stamps seem to be early reports.
+        /// Share of the mean lateness while nothing speaks against the clock. Late stamps look like
+        /// early reports.
         feedback_late_quiet: f64 = factor(1.5);
     }
-    "The receivebox's clock", "Moon, Skelly and Towsley, INFOCOM 1999, and this project's runs with clocks that are put on, back and slewed" {
-        /// Least movement of either way in a short window over how far its stretches are above the line on average, and in the
-        /// shortest window over `delay_noise`.
+    "The receivebox's clock", "Moon, Skelly and Towsley, INFOCOM 1999, and this project's runs with clocks that are stepped and slewed" {
+        /// Least movement of either one-way delay in a short window, over the mean distance of its
+        /// stretches above the line. In the shortest window it is the movement over `delay_noise`.
         clock_straight: f64 = factor(10.0);
-        /// Slopes that may be of one drift, the way forth over the way back, at least.
+        /// Least ratio of slopes, forward over return, that may be one drift.
         clock_same_drift_min: f64 = share(0.6);
-        /// Slopes that may be of one drift, the way forth over the way back, at most: a drain of the queue adds to it.
+        /// Largest ratio of slopes, forward over return, that may be one drift. A draining queue
+        /// adds to the ratio.
         clock_same_drift_max: f64 = factor(2.5);
-        /// Changes that differ by no more than this part are the same, and so are slopes in a short window, in which queues of
-        /// both ways may happen to move oppositely. In longer windows so small a part may be some of it.
+        /// Changes that differ by at most this share are the same. So are slopes in a short window,
+        /// because the queues of both directions may move oppositely by chance. In longer windows a
+        /// part this small may belong to the change.
         clock_part: f64 = share(0.25);
     }
-    "Order of packets", "EuroSys'21 \"Site-to-site internet traffic control\", section 7.6; docs/decisions/several-paths-show-in-the-order.md" {
-        /// Time for which matched boundaries are remembered. Half of its parts are `persistent`.
+    "Order of packets", "EuroSys'21 \"Site-to-site internet traffic control\", section 7.6; docs/internals/decisions/several-paths-show-in-the-order.md" {
+        /// Time for which matched boundaries are remembered. It consists of twice `persistent`
+        /// parts.
         order_window: Duration = time(Duration::from_secs(4));
-        /// Share of late boundaries above which the paths are imbalanced. Below half of it they are not any more.
+        /// Share of late boundaries above which the paths are imbalanced. Below half of it they are
+        /// balanced again.
         order_imbalanced: f64 = share(0.05);
     }
-    "What the receivebox does not see", "docs/decisions/unseen-shares-are-tested-early.md" {
-        /// Missing beyond what is known to be unseen that is put to the test, and the same of bytes too many.
+    "Traffic unseen by the receivebox", "docs/internals/decisions/unseen-shares-are-tested-early.md" {
+        /// Unexplained loss (or surplus) above this share counts as an excess, which can trigger a
+        /// rate test.
         unseen_excess: f64 = share(0.04);
-        /// Evidence that is put to the test: a round with an excess adds 1. Twice as much is needed while no rate is
-        /// enforced: what a slow start overshoots by is lost in fewer rounds.
+        /// Evidence that triggers a test; a round with an excess adds 1. While no rate is enforced,
+        /// twice as much is needed, because a slow start loses its overshoot in fewer rounds.
         unseen_evidence: f64 = factor(4.0);
-        /// What a round without an excess takes away. So pulses add up, too.
+        /// Evidence that a round without an excess removes. The rest stays, so pulses add up too.
         unseen_evidence_decay: f64 = share(0.5);
-        /// Rate of the test over what the path would carry if it were congested.
+        /// Rate of the test over the rate that the path would carry if it were congested.
         unseen_test_share: f64 = share(0.8);
-        /// Least rate of the test over the rate before.
+        /// Least rate of the test over the rate before it.
         unseen_test_share_min: f64 = share(0.7);
-        /// Missing share from which on the rate is held at the most that has arrived within `capacity_time`: the path
-        /// carries that, whatever is missing now. Without a queue any excess holds it: until it is known what is missing, what
-        /// is there must not pay for it.
+        /// Missing share above which the rate is held at the highest rate that arrived within
+        /// `capacity_time`, because the path carries that rate. Without a queue any excess holds
+        /// the rate: traffic must not pay for unexplained loss.
         unseen_hold: f64 = share(0.2);
-        /// Share from which on too little is seen. If control newly finds so much unseen, it forgets what it has
-        /// learnt. If more is missing, the rate stays until the test begins, as it does where there is no queue: a loop
-        /// at its floor cannot be tested.
+        /// Share above which too little is seen. If control newly finds this much unseen, it
+        /// forgets what it has learnt. If more is missing, or if there is no queue, the rate stays
+        /// until the test begins: a loop at its floor cannot be tested.
         unseen_lost: f64 = share(0.4);
-        /// A shorter queueing delay, or one of less than a quarter of the round trip, is no queue that loses.
+        /// A shorter queueing delay, or one below a quarter of the round trip, shows no queue that
+        /// loses packets.
         unseen_queued: Duration = time(Duration::from_millis(5));
-        /// A mean queue of more packets than this, at the rate that the path has carried, is congestion's: a buffer that loses
-        /// so much is nearly full, and small packets make a least round trip shorter by one.
+        /// A longer mean queue in packets, at the rate that the path has carried, shows congestion.
+        /// A buffer with such loss is nearly full, and small packets shorten a minimum round trip
+        /// by one packet.
         unseen_congested_packets: f64 = factor(3.0);
-        /// How much of the difference to what it shows a round takes over.
+        /// Share of the difference to a round's result that the estimate takes over.
         unseen_gain: f64 = share(0.05);
-        /// A smaller share is none: missing, or seen. Chance makes at least as much of either outcome of a test.
+        /// A smaller missing or unseen share counts as none. Chance alone makes at least as much of
+        /// either outcome of a test.
         unseen_negligible: f64 = share(0.01);
     }
 }

@@ -18,11 +18,13 @@ use crate::units::{Duration, Timestamp};
 
 /// Time span of one summary (the status says "last second").
 const SPAN: Duration = Duration::from_secs(1);
-/// Buckets for each power of two, as a power of two.
+/// Binary logarithm of [`SUB`]. One more halves the width of a bucket and doubles the memory.
 const SUB_BITS: u32 = 4;
+/// Buckets for each power of two: a bucket is at most 1/16 of the wait wide.
 const SUB: usize = 1 << SUB_BITS;
 /// Longer waits count as this one: 2^26 us.
 const MAX_BITS: u32 = 26;
+/// Number of buckets for waits from 0 to 2^26 us.
 const BUCKETS: usize = SUB * (MAX_BITS - SUB_BITS + 1) as usize;
 
 /// The waits of one second.

@@ -104,13 +104,15 @@ pub struct Steering {
 }
 
 /// The parameter that fits an algorithm for bundles to a single flow.
-pub const FLOW: Param<bool> =
-    Param::switch("flow", "for the sender of a single flow: slow start instead of no limits");
+pub const FLOW: Param<bool> = Param::switch(
+    "flow",
+    "for the sender of a single flow: begin with slow start instead of without limits",
+);
 
 /// The parameter that lets a single flow compete.
 pub const MODE_SWITCHING: Param<bool> = Param::switch(
     "mode_switching",
-    "a single flow competes with others that fill the buffer (paper, section 2.2)",
+    "a single flow competes with flows that fill the buffer (paper, section 2.2)",
 )
 .also(", true only with flow");
 
@@ -324,13 +326,13 @@ impl<L: DelayLaw> DelayControl<L> {
         } else if self.is_base_known(path) {
             if self.overflow.is_repeated() {
                 self.begin(path.recent_bytes_per_s, path);
-                self.reason = "overflows of a queue too short to be seen";
+                self.reason = "buffer overflows, but the queue is too short to measure";
             }
         } else if self.now_s >= self.next_drain_s && self.is_enforced {
             if self.is_steady {
-                self.start_drain(path, DEEP, "steady rate: is there a queue?");
+                self.start_drain(path, DEEP, "steady rate: testing for a queue");
             } else if self.overflow.is_repeated() {
-                self.start_drain(path, DEEP, "overflows: is there a queue?");
+                self.start_drain(path, DEEP, "buffer overflows: testing for a queue");
             }
         }
     }
@@ -457,7 +459,7 @@ impl<L: DelayLaw> DelayControl<L> {
         {
             self.estimator.set_base_s(recent_s);
             self.detached_since_s = None;
-            self.reason = "idle path longer";
+            self.reason = "path longer while idle";
         }
     }
 }
@@ -527,7 +529,7 @@ impl<L: DelayLaw> CongestionControl for DelayControl<L> {
             CongestionEvent::FeedbackLost => {
                 self.estimator.restart();
                 self.unlimited();
-                self.reason = "feedback was lost";
+                self.reason = "waiting for reports";
             }
             CongestionEvent::RttShift(nanos) => self.shift(nanos as f64 * 1e-9),
             CongestionEvent::Spurious => self.take_back_loss(),

@@ -16,9 +16,9 @@ use super::estimators::Path;
 const UNDERSHOOT_PACKETS: f64 = 6.0;
 /// The missing packets cost at most 0.2 % of the throughput, with a drain of 3 loop times every 10 s ...
 const COST_S: f64 = 0.002 * 10.0 / 3.0;
-/// ... and are at least a share of the content that exceeds noise, and at most one that does not starve the
-/// hosts.
+/// ... and are at least this share of the content, which exceeds noise ...
 const UNDERSHOOT_MIN: f64 = 0.03;
+/// ... and at most this share, which does not starve the hosts.
 const UNDERSHOOT_MAX: f64 = 0.5;
 /// Undershoot of a drain that must distinguish a longer path from a queue (share of the content).
 pub const DEEP: f64 = 0.15;
@@ -31,12 +31,14 @@ pub const SHALLOW: f64 = 0.0;
 const SAMPLES: u32 = 8;
 /// The delivery rate has followed the window of a deep drain if it fell below this share.
 const RATE_FELL: f64 = 0.93;
-/// A drain gives up after this many loop times, and not before this time.
+/// A drain gives up after this many loop times, but not before [`TIME_MAX_S`].
 const LOOPS_MAX: f64 = 20.0;
+/// Shortest time after which a drain gives up (seconds).
 const TIME_MAX_S: f64 = 2.0;
-/// A drain also gives up after this many loop times without a measurement, and not before this time: nothing
-/// leaves then.
+/// A drain also gives up after this many loop times without a measurement, but not before
+/// [`QUIET_S`]: nothing leaves then.
 const QUIET_LOOPS: f64 = 5.0;
+/// Shortest time without a measurement after which a drain gives up (seconds).
 const QUIET_S: f64 = 0.5;
 /// Excess of the rate of a release over the rate before the drain, one loop time later. It is nothing at
 /// first and then doubles every loop time, so that a release binds only for a moment.
@@ -276,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_deep_drain_without_effect_makes_the_path_longer() {
+    fn only_deep_ineffective_drain_lengthens_the_path() {
         let path = path(0.03);
         let mut shallow = Drain::new(0.0, &path, SHALLOW, MSS);
         assert_eq!(run(&mut shallow, path, 0.08), DrainVerdict::Queueing);
@@ -287,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn a_round_trip_that_varies_is_a_queue_of_others() {
+    fn varying_round_trip_is_a_foreign_queue() {
         let mut path = path(0.03);
         let mut drain = Drain::new(0.0, &path, DEEP, MSS);
         path.in_flight_bytes = drain.window_bytes;
@@ -329,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn a_release_begins_at_the_rate_before_and_ends_with_the_queue() {
+    fn release_starts_at_old_rate_until_queue_ends() {
         let mut path = path(0.0);
         let mut release = Release::new(10.0, 10e6);
         assert_eq!(release.bytes_per_s, 10e6);

@@ -22,11 +22,12 @@ use crate::units::{ByteCount, Duration, Rate, Timestamp};
 /// Queue to aim for (packets) where packets are large against the noise of time stamps: two bundles at one bottleneck
 /// find their shares by it.
 const TARGET_PACKETS: f64 = 6.0;
-/// Longest queue to aim for where it is to be short on slow paths (seconds): one and a half times the noise
-/// assumed, if that is more than two packets. Six packets are 14 ms at 5 Mbit/s, and every round trip there
-/// would wait for them. One packet shows a queue. The second makes up for a base that was measured with a
-/// smaller packet.
+/// Longest queue to aim for with a short target on slow paths (seconds), or [`SHORT_TARGET_MIN`]
+/// packets if those take longer. It is one and a half times the noise assumed. Six packets are 14
+/// ms at 5 Mbit/s, and every round trip there would wait for them.
 const SHORT_TARGET_S: f64 = 1.5e-3;
+/// Packets of the shortest target. One packet shows a queue. The second makes up for a base that
+/// was measured with a smaller packet.
 const SHORT_TARGET_MIN: f64 = 2.0;
 /// Queue to aim for where packets are small against that noise: three quarters of the 1 ms of noise assumed.
 const TARGET_S: f64 = 0.75e-3;
@@ -447,7 +448,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_sliding_minimum_forgets_by_age_but_keeps_the_last_samples() {
+    fn sliding_minimum_expires_by_age_except_last_samples() {
         let mut least = SlidingMin::default();
         least.push(0.0, 1.0, 1.0, 2);
         least.push(0.5, 3.0, 1.0, 2);
@@ -486,7 +487,7 @@ mod tests {
     }
 
     #[test]
-    fn losses_that_are_taken_back_leave_the_queue_that_was_aimed_for() {
+    fn undone_losses_leave_the_target_queue() {
         let mut estimator = PathEstimator::new(ByteCount::new(1514), false);
         let target = |estimator: &mut PathEstimator, at_ms: u64, lost: u64| {
             let rtt = Duration::from_millis(40);

@@ -9,6 +9,7 @@ use super::{CongestionControl, CongestionEvent, Measurement, RttSample};
 use crate::spec::SpecError;
 use crate::units::{ByteCount, Duration, Rate, Timestamp};
 
+/// Length of a packet of the flow (bytes).
 pub(super) const MSS: ByteCount = ByteCount::new(1500);
 /// Most bytes that a sender without a window sends.
 const SEND_BUFFER: ByteCount = ByteCount::new(4_000_000);

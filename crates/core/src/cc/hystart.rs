@@ -61,6 +61,7 @@ const NAMES: [(&str, HyStartKind); 3] = [
 ];
 
 impl Quantity for HyStartKind {
+    /// The values of `hystart`.
     const WHAT: &'static str = "off, plus_plus or classic";
     fn read(text: &str) -> Option<Self> {
         NAMES.iter().find(|(name, _)| *name == text).map(|(_, kind)| *kind)
@@ -228,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rise_of_an_eighth_begins_a_quarter_of_the_growth() {
+    fn rise_of_an_eighth_quarters_the_growth() {
         let mut fed = slow_start("plus_plus");
         set_rtt(&mut fed, 80);
         fed.ack_windows(2); // 10 to 40 segments: rounds of 1, 10 or 11, 20 or 22
@@ -247,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn slow_start_resumes_where_the_delay_falls_and_ends_after_five_rounds() {
+    fn slow_start_resumes_on_falling_delay_or_ends() {
         let mut fed = slow_start("plus_plus");
         set_rtt(&mut fed, 40);
         fed.ack_windows(2);
@@ -266,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn hystart_ends_slow_start_when_acknowledgements_span_half_a_round_trip() {
+    fn hystart_ends_when_acknowledgements_span_half_a_round() {
         let mut fed = slow_start("classic");
         set_rtt(&mut fed, 100);
         fed.gap = Duration::from_millis(1);
@@ -306,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn where_the_host_has_ended_slow_start_nobody_looks_again_until_a_timeout() {
+    fn host_ended_slow_start_is_final_until_timeout() {
         use crate::cc::CongestionEvent;
         let interim = |fed: &Fed| fed.cc.interim().slow_start;
         let mut fed = slow_start("classic");
@@ -325,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn hystart_ends_slow_start_when_a_round_is_an_eighth_longer() {
+    fn hystart_ends_when_a_round_is_eighth_longer() {
         let mut fed = slow_start("classic");
         set_rtt(&mut fed, 80);
         fed.ack(20);

@@ -64,7 +64,7 @@ mod tests {
     }
 
     #[test]
-    fn a_window_of_96_mbit_is_paced_at_twice_and_later_at_a_fifth_more() {
+    fn window_pacing_is_twofold_then_a_fifth_above() {
         for (ssthresh, kbit) in [
             (None, 192_000),
             (Some(1_300_000), 192_000),

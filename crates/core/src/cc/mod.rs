@@ -287,7 +287,7 @@ pub struct Algorithm {
 /// Parameters that algorithms once had, and their replacements.
 const RETIRED: [(&str, &str); 1] = [(
     "competes",
-    "nothing: `supervised = false` of the bundle has its limits hold whatever they cost",
+    "no value: set `supervised = false` in the bundle to keep its limits at any cost",
 )];
 
 impl Algorithm {
@@ -344,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn a_copy_does_what_one_that_was_built_does() {
+    fn copy_behaves_like_the_original() {
         let mut copies = 0;
         for algorithm in ALGORITHMS {
             let build = || algorithm.build(&Spec::named(algorithm.name)).ok();
@@ -355,6 +355,6 @@ mod tests {
             assert_eq!(original.state(), before, "{}: only the copy has run", algorithm.name);
             copies += 1;
         }
-        assert!(copies >= 8, "{copies} of them are laws of a window");
+        assert!(copies >= 8, "{copies} algorithms can be copied");
     }
 }

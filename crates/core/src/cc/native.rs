@@ -324,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn a_law_in_the_kernel_has_the_window_that_it_has_elsewhere() {
+    fn kernel_algorithm_has_the_same_window() {
         compare(NewReno, "newreno");
         compare(Vegas::default(), "vegas");
         compare(Westwood::default(), "westwood");
@@ -359,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn a_timeout_that_reduces_is_told_with_the_window_before_it_and_one_in_an_episode_as_such() {
+    fn timeout_is_reported_with_its_earlier_window() {
         let mut call = Call { mss: MSS, cwnd: 20, ssthresh: SSTHRESH_INFINITE, ..Call::default() };
         let mut native = Native::new(Timeouts::default(), &call);
         let mut told = |kind, now_us, cwnd, ssthresh| {
@@ -376,7 +376,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_kernel_lowers_is_followed_and_what_it_leaves_stays_to_the_byte() {
+    fn kernel_reductions_are_followed_and_other_bytes_kept() {
         let mut call = Call { mss: MSS, cwnd: 20, ssthresh: SSTHRESH_INFINITE, ..Call::default() };
         let mut native = Native::new(NewReno, &call);
         (call.kind, call.cwnd) = (LOSS, 21);

@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn losses_with_a_queue_are_overflows_once_a_second() {
+    fn losses_with_queue_are_one_overflow_per_second() {
         let mut watch = OverflowWatch::default();
         assert_eq!(overflows(&mut watch, &path(), &[1.2, 0.3, 0.9], 30), 3);
         assert!(watch.is_repeated() && watch.is_recent(32.0));
@@ -130,13 +130,13 @@ mod tests {
     }
 
     #[test]
-    fn a_path_that_is_not_full_does_not_overflow() {
+    fn unfilled_path_does_not_overflow() {
         let path = Path { recent_bytes_per_s: 10e6, ..path() };
         assert_eq!(overflows(&mut OverflowWatch::default(), &path, &[1.2], 30), 0);
     }
 
     #[test]
-    fn a_long_queue_shows_that_the_buffer_is_deep() {
+    fn long_queue_shows_a_deep_buffer() {
         let mut watch = OverflowWatch::default();
         overflows(&mut watch, &path(), &[1.2], 30);
         assert!(!watch.on_measurement(3.0, &path(), 3.1e-3, true));

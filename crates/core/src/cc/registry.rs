@@ -60,7 +60,9 @@ impl Registry {
                     Some(algorithm) => {
                         let (names, missing) = (names.join(", "), missing(algorithm).join(", "));
                         let name = algorithm.name;
-                        alloc::format!("one of {names}; {name} needs {missing}, not known here")
+                        alloc::format!(
+                            "one of {names}; {name} needs {missing}, which is not measured here"
+                        )
                     }
                 };
                 Err(SpecError::new("kind", &spec.kind, &allowed))
@@ -114,13 +116,13 @@ mod tests {
     use crate::cc::algorithms::{constant, newreno};
 
     #[test]
-    fn a_host_that_cannot_supply_what_an_algorithm_needs_is_refused() {
+    fn host_lacking_a_needed_field_is_refused() {
         let (registry, spec) = (Registry::BUILTIN, Spec::named("copa"));
         assert!(registry.build(&spec, &[Field::DeliveryRate, Field::Rtt, Field::Lost]).is_ok());
         let error = registry.build(&spec, &[Field::DeliveryRate]).err().unwrap();
         let text = error.to_string();
         assert!(text.starts_with("kind = copa: allowed is one of "), "{text}");
-        assert!(text.ends_with("; copa needs rtt, not known here"), "{text}");
+        assert!(text.ends_with("; copa needs rtt, which is not measured here"), "{text}");
         let error = registry.build(&Spec::named("nonesuch"), &[Field::DeliveryRate]).err().unwrap();
         let text = error.to_string();
         let allowed: Vec<&str> =
@@ -130,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_registered_is_built_by_what_it_brings_along_and_named_in_errors() {
+    fn registered_algorithm_is_built_and_named_in_errors() {
         let mut registry = Registry::default();
         // An algorithm of another language would look like this: its builder is known at run time
         // alone.
@@ -155,11 +157,13 @@ mod tests {
         let spec = Spec::named("copa").with("competes", Value::Bool(false));
         let supplied = [Field::DeliveryRate, Field::Rtt];
         let error = Registry::BUILTIN.build(&spec, &supplied).err().unwrap().to_string();
-        assert!(error.starts_with("competes = false: allowed is nothing: `supervised = false`"));
+        assert!(
+            error.starts_with("competes = false: allowed is no value: set `supervised = false`")
+        );
     }
 
     #[test]
-    fn a_law_for_bundles_begins_a_flow_in_slow_start() {
+    fn bundle_algorithm_starts_a_flow_in_slow_start() {
         let flow = |cc: Spec| Registry::BUILTIN.of_single_flow(cc).params.get("flow").cloned();
         for law in ["copa", "setpoint", "basic_delay"] {
             let law = Spec::named(law);

@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn a_round_of_ns3_ends_with_what_was_outstanding_and_needs_three_round_trips() {
+    fn ns3_round_covers_its_flight_and_three_measurements() {
         let mut trips = RoundTrips::by_outstanding();
         let mut measure = |delivered, in_flight, acked, rtt_ms| {
             trips.on_measurement(&Measurement {
@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_measured_while_repairing_counts_for_no_round() {
+    fn measurements_during_repair_count_for_no_round() {
         for mut trips in [RoundTrips::default(), RoundTrips::by_outstanding()] {
             trips.pause();
             let repairing = Measurement { acked: ByteCount::new(10), ..measured(10, 0, 90) };
@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn a_round_ends_with_the_first_packet_sent_after_it_began() {
+    fn round_ends_with_first_packet_sent_after_start() {
         let mut trips = RoundTrips::default();
         assert_eq!(trips.on_measurement(&measured(10, 0, 40)), Round::Over(40_000_000));
         assert_eq!(trips.on_measurement(&measured(20, 0, 60)), Round::Open);
@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn a_round_trip_a_quarter_longer_than_the_base_means_a_fifth_of_the_window_is_queued() {
+    fn quarter_longer_round_means_a_fifth_is_queued() {
         assert_eq!(queued(100_000, 40, 50), 20_000);
         assert_eq!(queued(100_000, 50, 40), 0);
         assert_eq!(queued(u64::MAX, 0, u64::MAX), u64::MAX);

@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn a_constant_trace_is_less_than_a_millisecond_a_period_behind_its_rate() {
+    fn constant_trace_lags_less_than_a_millisecond() {
         for rate in ["300kbit/s", "1Mbit/s", "2.64Mbit/s", "48Mbit/s", "77.72Mbit/s", "1Gbit/s"] {
             for millis in [60_000, 7_777, 1000] {
                 let trace = constant(rate, Duration::from_millis(millis));
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn the_mean_rate_of_poisson_traces_is_that_asked_for() {
+    fn poisson_traces_have_the_requested_mean_rate() {
         for rate in ["0.57Mbit/s", "2.64Mbit/s", "3.04Mbit/s", "100Mbit/s"] {
             let rates = (0..16).map(|seed| poisson(rate, seed).mean_rate().as_mbit_per_sec_f64());
             let rates: Vec<f64> = rates.collect();
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn a_poisson_trace_ends_just_past_its_duration_with_scattered_counts() {
+    fn poisson_trace_ends_past_duration_with_scattered_counts() {
         let trace = poisson("3.04Mbit/s", 1);
         assert!((MINUTE..MINUTE + Duration::from_millis(100)).contains(&trace.period()));
         let text = trace.to_string();
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cold_start_of_a_second_is_ten_opportunities_100_ms_apart() {
+    fn one_second_cold_start_has_ten_spaced_opportunities() {
         let cold_start = Duration::from_secs(1);
         let rate = "2.64Mbit/s".parse().unwrap();
         let plan = PoissonTrace { rate, duration: MINUTE, cold_start };
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn poisson_traces_that_come_along_are_generated_and_have_the_rates_of_the_published_ones() {
+    fn bundled_poisson_traces_are_generated_with_published_rates() {
         let made =
             [("0.5643Mbit/s", 22, 0.557), ("2.4746Mbit/s", 3, 2.435), ("2.862Mbit/s", 21, 2.817)];
         for ((name, text), (rate, seed, published)) in Trace::BUILTIN.into_iter().zip(made) {
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn the_same_seed_gives_the_same_bytes_which_are_read_back() {
+    fn same_seed_gives_identical_readable_bytes() {
         let trace = poisson("2.64Mbit/s", 1);
         let text = trace.to_string();
         assert_eq!(text, poisson("2.64Mbit/s", 1).to_string());
@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn a_busy_link_carries_the_rate_of_its_trace() {
+    fn busy_link_carries_the_rate_of_its_trace() {
         for (trace, rate) in
             [(constant("5Mbit/s", MINUTE), "5Mbit/s"), (poisson("5Mbit/s", 3), "5Mbit/s")]
         {

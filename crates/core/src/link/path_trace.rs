@@ -27,6 +27,7 @@ const DELAY_MAX_MS: f64 = 86_400e3;
 const ROW_MIN: Duration = Duration::from_micros(10);
 /// Allowed headers.
 const HEADER: &str = "time_ms or time_s, then any of rate_mbps, delay_ms or rtt_ms, loss and measured, separated by commas, each at most once";
+/// Allowed columns for the delay.
 const TWO_DELAYS: &str = "either delay_ms (one way) or rtt_ms (two ways)";
 
 /// A change of a link; `None` leaves the value as it is.
@@ -255,6 +256,7 @@ enum Column {
     Measured,
 }
 
+/// Names of the columns in a header.
 const COLUMNS: [(&str, Column); 7] = [
     ("time_ms", Column::TimeMs),
     ("time_s", Column::TimeS),
@@ -383,6 +385,7 @@ impl<'a> Rows<'a> {
     }
 }
 
+/// Allowed cells of a time column.
 const TIME: &str = "a time from 0, equal to the row before or at least 0.01 ms later, at most 4294967295 ms after the first row";
 
 /// Allowed cells of a column.

@@ -130,13 +130,13 @@ mod tests {
     }
 
     #[test]
-    fn a_backlogged_trace_carries_one_full_packet_per_opportunity() {
+    fn backlogged_trace_carries_one_full_packet_per_opportunity() {
         let mut server = traced("1\n1\n4\n");
         assert_eq!(departures(&mut server, 500, &[1514; 6]), [1, 1, 4, 5, 5, 8]);
     }
 
     #[test]
-    fn an_opportunity_carries_several_small_packets_and_a_large_one_takes_several() {
+    fn opportunity_carries_small_packets_or_part_of_one() {
         let mut server = traced("2");
         let lens = [500, 500, 1514, 1514, 4000];
         assert_eq!(departures(&mut server, 0, &lens), [2, 2, 4, 6, 12]);

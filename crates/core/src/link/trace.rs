@@ -14,6 +14,7 @@ pub const OPPORTUNITY: ByteCount = ByteCount::new(1514);
 /// Bytes of IP packet in an opportunity; the rates of traces count these.
 pub(super) const OPPORTUNITY_IP: ByteCount = ByteCount::new(1500);
 
+/// Nanoseconds in a millisecond, the unit of a trace.
 const NANOS_PER_MS: i128 = 1_000_000;
 
 /// A trace: delivery opportunities at whole milliseconds, repeated for ever.
@@ -189,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn a_trace_repeats_with_its_last_time_as_period() {
+    fn trace_repeats_with_its_last_time_as_period() {
         let trace = Trace::parse("t", "# source: none\n2\n2\n5\n\n10\n").unwrap();
         assert_eq!(trace.opportunities(), 4);
         assert_eq!(trace.longest_gap(), Duration::from_millis(5));
@@ -203,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn time_zero_coincides_with_the_end_of_the_period_before() {
+    fn time_zero_coincides_with_the_previous_period_end() {
         let trace = Trace::parse("t", "0\n1\n").unwrap();
         assert_eq!(times(&trace, 0, 0, 3), [(1, 2), (2, 2), (3, 2)]);
     }

@@ -43,7 +43,7 @@ fn ports_are_found_behind_options_and_extension_headers() {
 }
 
 #[test]
-fn every_fragment_of_a_datagram_has_the_same_flow_hash() {
+fn all_fragments_of_a_datagram_share_a_hash() {
     let headers = |fragment_field| {
         Headers::parse(&V4 { fragment_field, payload: &tcp(1), ..V4::default() }.frame())
     };
@@ -68,7 +68,7 @@ fn endless_or_cut_extension_headers_leave_the_addresses() {
 }
 
 #[test]
-fn what_is_no_whole_ip_packet_behind_two_tags_at_most_is_refused_by_name() {
+fn invalid_frames_are_refused_by_name() {
     let good = V4 { payload: &tcp(1), ..V4::default() }.frame();
     assert_eq!(Headers::parse(&tagged(&good, &[0x88a8, 0x8100, 0x8100])), Err(Unparsed::Vlan));
     let arp = ethernet(0x0806, &[0; 28]);
@@ -153,7 +153,7 @@ fn a_mark_keeps_the_header_checksum_right() {
 }
 
 #[test]
-fn a_packet_that_is_not_ecn_capable_is_never_marked() {
+fn not_ecn_capable_packet_is_never_marked() {
     for frame in [V4::default().frame(), v6(0, 6, &[]), ethernet(0x0806, &[0xff; 28])] {
         let mut marked = frame.clone();
         assert!(!set_ce(&mut marked));

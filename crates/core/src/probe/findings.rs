@@ -377,7 +377,7 @@ mod tests {
     }
 
     #[test]
-    fn a_queue_is_what_the_load_adds_to_the_idle_round_trip() {
+    fn queue_is_the_rise_above_idle_round_trip() {
         let rtt = |time: u64, _| Some(if time < 2_000 { 41 + time / 10 % 3 } else { 102 });
         let mut observed = pinged(rtt);
         observed.looks = looked(8, |_| 105);
@@ -391,7 +391,7 @@ mod tests {
     }
 
     #[test]
-    fn the_beginning_of_a_load_is_peak_and_not_queue() {
+    fn start_of_a_load_counts_as_peak_only() {
         let rtt = |time: u64, _| Some(if (4_000..4_900).contains(&time) { 300 } else { 45 });
         let found = Findings::of(&pinged(rtt));
         assert_eq!((found.queue, found.peak_queue), (Duration::ZERO, ms(255)));
@@ -403,11 +403,11 @@ mod tests {
         let found = Findings::of(&pinged(late));
         assert_eq!((found.median_queue, found.standing_queue), (ms(6), Duration::ZERO));
         let accident = |time: u64, _| Some(if (5_000..5_020).contains(&time) { 300 } else { 45 });
-        assert_eq!(Findings::of(&pinged(accident)).peak_queue, Duration::ZERO, "two of them");
+        assert_eq!(Findings::of(&pinged(accident)).peak_queue, Duration::ZERO, "two values");
     }
 
     #[test]
-    fn pings_that_are_all_lost_under_load_leave_the_word_to_the_connections() {
+    fn lost_pings_leave_the_finding_to_connections() {
         let mut observed = pinged(|time, _| (time < 2_000 && time % 100 != 0).then_some(40));
         observed.looks = looked(8, |_| 900);
         let found = Findings::of(&observed);
@@ -417,7 +417,7 @@ mod tests {
     }
 
     #[test]
-    fn ways_differ_where_two_ports_take_longer_each_time() {
+    fn paths_differ_when_two_ports_always_take_longer() {
         let other_way =
             |ports: u64| pinged(move |_, port| Some(if port < ports { 62 } else { 40 }));
         assert_eq!(Findings::of(&other_way(5)).detour, ms(22));
@@ -435,7 +435,7 @@ mod tests {
     }
 
     #[test]
-    fn queues_differ_where_two_connections_wait_longer_than_two_others() {
+    fn queues_differ_when_two_connections_wait_longer() {
         let mut observed = pinged(|_, _| Some(40));
         observed.looks = looked(8, |flow| if flow < 3 { 140 } else { 60 });
         assert_eq!(Findings::of(&observed).uneven, Duration::ZERO, "pings all wait alike");
@@ -453,7 +453,7 @@ mod tests {
     }
 
     #[test]
-    fn the_site_speaks_by_its_routers_and_by_the_own_qdisc() {
+    fn site_queue_shows_in_routers_and_own_qdisc() {
         let mut observed = pinged(|time, _| Some(if time < 2_000 { 40 } else { 100 }));
         observed.site_hops = 2;
         observed.looks = looked(8, |_| 100);
@@ -472,7 +472,7 @@ mod tests {
     }
 
     #[test]
-    fn times_of_a_clock_that_nobody_set_tell_the_way_there() {
+    fn times_of_unset_clock_show_the_forward_queue() {
         let mut observed = pinged(|time, _| Some(if time < 2_000 { 40 } else { 100 }));
         for ping in &mut observed.pings {
             let queue_ms = if ping.at < at(2_000) { 0 } else { 45 };
@@ -482,7 +482,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_load_a_queue_is_what_exceeds_the_shortest_round_trip() {
+    fn unloaded_queue_is_the_excess_over_shortest_rtt() {
         let mut observed = pinged(|time, _| Some(if time < 4_000 { 40 } else { 80 }));
         observed.load = None;
         let found = Findings::of(&observed);

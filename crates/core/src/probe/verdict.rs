@@ -19,7 +19,7 @@ use crate::units::{ByteCount, Duration, Rate, Ratio};
 
 /// The share of the traffic at the bottleneck below which boxes gain little. From the simulator with the
 /// defaults: where a bundle has 6, 25, 50, 75 or 94 % of the requests there, boxes change the time of these
-/// requests (geometric mean of the slowdown) to 1.1, 1.03, 1.0, 0.99 and 0.95 times. At half of this share
+/// requests (geometric mean of the slowdown) to 1.16, 1.04, 1.0, 0.99 and 0.95 times. At half of this share
 /// "yes" would promise a gain where there is none; at 90 % "no" would hide a gain of a few percent.
 const SHARE_MIN: f64 = 0.75;
 
@@ -31,9 +31,11 @@ const SWING: f64 = 0.1;
 /// A shorter queue is not worth two boxes.
 const WORTHWHILE: Duration = Duration::from_millis(10);
 
-/// An active queue management lets a queue grow for a moment, and keeps it short (targets are 5 to 20 ms, RFC
-/// 8289 and RFC 8033). Below this, a queue with a peak of `BURST` times its length is managed.
+/// A shorter queue with a peak above [`BURST`] times its length is managed. An active queue
+/// management lets a queue grow for a moment and keeps it short (targets are 5 to 20 ms, RFC 8289
+/// and RFC 8033).
 const MANAGED: Duration = Duration::from_millis(30);
+/// Peak over length of a queue, above which a queue shorter than [`MANAGED`] is managed.
 const BURST: f64 = 2.5;
 
 /// A full line with a short buffer, or with an active queue management, has at least this much queue; less is
@@ -52,9 +54,10 @@ const POLICED: f64 = 0.005;
 /// together theirs (0).
 const GROWTH_POWER: f64 = 0.5;
 
-/// The share of the load's loss that idle pings must meet, and the number of such losses that must be
-/// expected. Only then do idle pings decide whether loss comes by chance or from load.
+/// Share of the load's loss that idle pings must meet before they show loss by chance.
 const IDLE_SHARE: f64 = 1.0 / 3.0;
+/// Losses of idle pings that must be expected before these pings decide whether loss comes by
+/// chance or from load.
 const IDLE_EXPECTED_MIN: f64 = 3.0;
 
 /// The share of the configured rate from which a load has reached it.
@@ -130,46 +133,44 @@ impl Reason {
     pub const fn sentence(self) -> &'static str {
         match self {
             Self::QueueInTheMiddle => {
-                "a queue of this site's own traffic stands in the network, beyond the site"
+                "this site's own traffic fills a queue in the network, beyond the site"
             }
             Self::QueueInTheSite => {
-                "the queue stands in this host or site, before a sendbox: mend it there, by \
-                 fq_codel or cake at the rate of that link"
+                "the queue is in this host or site, before a sendbox: fix it there, with fq_codel \
+                 or cake at the rate of that link"
             }
-            Self::QueueOnTheWayBack => {
-                "the queue stands on the way back: probe from the other site"
-            }
-            Self::NoQueue => "no queue stands anywhere at the highest rate asked for",
+            Self::QueueOnTheWayBack => "the queue is on the return path: probe from the other site",
+            Self::NoQueue => "no queue builds up anywhere at the highest requested rate",
             Self::Policer => {
-                "a policer drops what comes faster than its rate and holds nothing back: there is \
-                 no queue to take over; shape a little below that rate instead"
+                "a policer drops packets above its rate and queues none: there is no queue to take \
+                 over; shape slightly below that rate instead"
             }
             Self::QueueManaged => {
-                "the bottleneck keeps its queue short or flows apart already (AQM, fair queueing or a \
-                 small buffer)"
+                "the bottleneck already keeps its queue short or its flows apart (AQM, fair \
+                 queueing or a small buffer)"
             }
             Self::LossByChance => {
-                "packets are lost by chance, whatever the load, and keep it from filling the path"
+                "random loss, independent of the load, keeps the load from filling the path"
             }
             Self::SmallShare => {
-                "a queue stands in the network, beyond the site, but this site sends less than 75 % of \
-                 the traffic there: little to gain, and little harm, since boxes hold limits only \
-                 while they measure that these pay"
+                "the queue is in the network, beyond the site, but this site sends less than 75 % \
+                 of the traffic there: little gain and little harm, since boxes keep limits only \
+                 while they measure a benefit"
             }
             Self::UnbalancedWays => {
-                "flows take ways of different delays: a bundle would notice and let them pass"
+                "flows take paths of different delays: a bundle would notice and not shape them"
             }
             Self::NoAnswer => "the peer did not answer",
             Self::NotLoaded => {
-                "nothing filled the path meanwhile: probe without --gentle, or while the site is busy"
+                "nothing filled the path during the probe: probe without --gentle, or while the \
+                 site is busy"
             }
             Self::PeerLimited => {
                 "the peer reads too slowly to fill the path (its receive window was full)"
             }
             Self::NotFilled => "the load did not fill the path: probe longer or with more flows",
             Self::UnsteadyRate => {
-                "the rate that the load reached changed by more than 10 % meanwhile: probe again, and \
-                 longer"
+                "the load's rate changed by more than 10 % during the probe: probe again for longer"
             }
         }
     }
@@ -206,7 +207,9 @@ impl Verdict {
     /// The condition of the answer, as the end of a sentence; `None`: there is none.
     pub const fn condition(&self) -> Option<&'static str> {
         match (self.answer, self.share) {
-            (Answer::Yes, None) => Some("only if this site is most of the traffic there (--share)"),
+            (Answer::Yes, None) => {
+                Some("only if this site sends most of the traffic there (--share)")
+            }
             _ => None,
         }
     }
@@ -361,7 +364,7 @@ mod tests {
     }
 
     #[test]
-    fn a_queue_in_the_middle_is_gained_but_for_what_a_bundle_leaves() {
+    fn queue_in_the_middle_is_gained_except_remainder() {
         let verdict = judge(&fifo(), None);
         assert_eq!((verdict.answer, verdict.reason), (Answer::Yes, Reason::QueueInTheMiddle));
         // Seven frames at 20 Mbit/s are 4.24 ms.
@@ -373,7 +376,7 @@ mod tests {
     }
 
     #[test]
-    fn each_finding_that_speaks_against_a_bundle_has_its_reason() {
+    fn each_finding_against_a_bundle_has_its_reason() {
         let slow = Rate::from_mbit_per_sec(6);
         let few_idle = [20, 0];
         for (expected, found) in [
@@ -407,7 +410,7 @@ mod tests {
     }
 
     #[test]
-    fn a_probe_that_fills_nothing_does_not_pretend_to_know() {
+    fn unfilled_probe_claims_no_knowledge() {
         let slack = Findings { loss: 0.0, ..without_queue() };
         for (expected, found) in [
             (Reason::NoAnswer, Findings::default()),
@@ -421,7 +424,7 @@ mod tests {
     }
 
     #[test]
-    fn a_queue_that_stands_without_a_load_counts_too() {
+    fn standing_queue_without_load_counts_too() {
         let gentle = Findings { loaded: false, rate: Rate::ZERO, peak_queue: ms(300), ..fifo() };
         let verdict = judge(&gentle, None);
         assert_eq!((verdict.answer, verdict.gain), (Answer::Yes, gentle.queue));
@@ -447,7 +450,7 @@ mod tests {
         let share = Ratio::new(0.9);
         let condition = |found: &Findings, share| judge(found, share).condition();
         let said = condition(&fifo(), None).unwrap();
-        assert!(said.contains("only if this site is most of the traffic there"), "{said}");
+        assert!(said.contains("only if this site sends most of the traffic there"), "{said}");
         assert_eq!(condition(&fifo(), share), None);
         assert_eq!(condition(&without_queue(), None), None);
         // A small share changes no other reason.

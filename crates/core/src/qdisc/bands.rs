@@ -18,12 +18,14 @@ use crate::units::{Rate, Timestamp};
 /// The parameter of every discipline with bands.
 pub(super) const BANDS: DescribedParam = DescribedParam {
     name: "bands",
-    summary: "the disciplines, one for each class in order",
+    summary: "one discipline for each class, in order",
     default: None,
     allowed: "a list of 1 to 16 qdiscs such as [{ kind = \"sfq\" }, { kind = \"fifo\" }]",
 };
 
-const BAND_ALLOWED: &str = "a qdisc without classes: a packet has one, which says its band";
+/// Allowed disciplines of a band, for error texts.
+const BAND_ALLOWED: &str =
+    "a qdisc without classes: the class of a packet already selects its band";
 
 /// One discipline of [`Bands`].
 pub(super) type Band<P> = Box<dyn Qdisc<P> + Send>;
@@ -94,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn any_discipline_may_stand_in_a_band_but_none_that_sorts_by_class() {
+    fn any_classless_discipline_is_allowed_in_a_band() {
         let fifo = Spec::named("fifo");
         let weighted = Spec::named("sfq")
             .with("weights", Value::List([4, 1].map(Value::Integer).to_vec()))

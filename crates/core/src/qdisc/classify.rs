@@ -48,8 +48,11 @@ const RULES_MAX: usize = 1000;
 /// IANA protocol numbers by name.
 const PROTOCOLS: &[(&str, u8)] =
     &[("icmp", 1), ("tcp", 6), ("udp", 17), ("gre", 47), ("esp", 50), ("icmpv6", 58)];
+/// Allowed values of `protocol`, for error texts.
 const PROTOCOL_ALLOWED: &str = "icmp, tcp, udp, gre, esp, icmpv6 or a number, 0 to 255";
+/// Allowed values of the port conditions, for error texts.
 const PORT_ALLOWED: &str = "a port or a range such as \"5000-6000\", 1 to 65535";
+/// Allowed values of the address conditions, for error texts.
 const PREFIX_ALLOWED: &str = "a prefix such as \"10.0.0.0/8\", without host bits, or an address";
 
 const fn condition(
@@ -348,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn the_rules_of_whatever_sorts_by_class_are_found() {
+    fn rules_of_every_classful_discipline_are_found() {
         let bands = Value::List(["sfq", "fifo"].map(text).to_vec());
         let weights = Value::List([4, 1].map(Value::Integer).to_vec());
         for (kind, name, classes) in [
@@ -369,7 +372,7 @@ mod tests {
     }
 
     #[test]
-    fn without_rules_all_packets_are_of_the_last_class() {
+    fn without_rules_packets_get_the_last_class() {
         let bands = Value::List(["sfq", "fifo", "fifo"].map(text).to_vec());
         for kind in ["prio", "ets"] {
             let spec = Spec::named(kind).with("bands", bands.clone());
@@ -378,7 +381,7 @@ mod tests {
     }
 
     #[test]
-    fn rules_without_classes_name_what_the_discipline_has_its_classes_by() {
+    fn rules_without_classes_name_the_missing_parameter() {
         for (kind, lacks) in
             [("prio", "bands"), ("ets", "bands"), ("sfq", "weights"), ("drr", "weights")]
         {
@@ -390,7 +393,7 @@ mod tests {
     }
 
     #[test]
-    fn a_host_without_addresses_and_ports_refuses_the_first_rule_about_them() {
+    fn host_without_addresses_refuses_rules_that_need_them() {
         let dscp = || rule(&[("dscp", Value::Integer(46)), ("protocol", text("udp"))], 0);
         let check = |condition, value| {
             let rules = alloc::vec![dscp(), rule(&[(condition, value)], 1)];
@@ -410,7 +413,7 @@ mod tests {
     }
 
     #[test]
-    fn bad_rules_are_refused_by_place_value_and_what_is_allowed() {
+    fn bad_rules_are_refused_with_place_and_range() {
         for (key, value, expected) in [
             (
                 "dscp",

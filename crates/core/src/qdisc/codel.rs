@@ -40,7 +40,7 @@ pub(super) const TARGET: Param<Duration> =
 /// RFC 8289 section 4.2: a worst-case round-trip time; 100 ms suits the Internet.
 pub(super) const INTERVAL: Param<Duration> = Param::new(
     "interval",
-    "time for which the target may be exceeded, about the worst RTT (section 4.2)",
+    "time for which the delay may exceed the target, about the worst RTT (section 4.2)",
 )
 .or(Duration::from_millis(100))
 .within(Duration::from_micros(100)..=Duration::from_secs(10))
@@ -59,7 +59,9 @@ pub(super) fn build<P: Packet + Send + 'static>(spec: &Spec, _levels: usize) -> 
     Ok(Box::new(CodelQueue::new(limit, CodelParams::from_spec(spec, &ECN)?)))
 }
 
-const LIMIT: Param<Holding> = Param::new("limit", "what the queue holds (Linux: 1000 packets)")
+/// Packets, bytes or time in the queue; arrivals beyond it are dropped. CoDel itself keeps the
+/// queue far shorter.
+const LIMIT: Param<Holding> = Param::new("limit", "capacity of the queue (Linux: 1000 packets)")
     .or(Holding(Limit::Packets(1000)));
 
 /// The parameters of the control law.
@@ -275,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn the_spacing_is_the_interval_over_the_square_root_of_the_count() {
+    fn spacing_is_interval_over_root_of_count() {
         let interval = Duration::from_millis(100);
         for (count, nanos) in
             [(1, 100_000_000), (2, 70_710_678), (3, 57_735_026), (4, 50_000_000), (100, 10_000_000)]
@@ -287,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn a_standing_queue_loses_packets_on_the_schedule_of_the_law() {
+    fn standing_queue_loses_packets_on_the_schedule() {
         let mut queue = filled(PARAMS, 1000, Ecn::NotEct);
         // First above target at 5 ms, so the first drop at 105 ms; then 100/sqrt(n) ms apart:
         // 205, 275.7, 333.4, 383.4, 428.2, 469.0 ms.
@@ -295,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn a_burst_that_drains_within_an_interval_is_left_alone() {
+    fn burst_that_drains_within_an_interval_is_kept() {
         let mut queue = filled(PARAMS, 90, Ecn::NotEct);
         assert!(drop_times(&mut queue, 0..100).is_empty());
         assert_eq!(queue.backlog(), Backlog::default());
@@ -316,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn ecn_capable_packets_are_marked_and_delivered_on_the_same_schedule() {
+    fn ecn_packets_are_marked_on_the_same_schedule() {
         let mut queue = filled(CodelParams { ecn: true, ..PARAMS }, 1000, Ecn::Ect0);
         let mut drops = Dropped::default();
         let marked: Vec<u64> = (0..480)
@@ -330,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn a_dropping_state_resumes_its_rate_within_16_intervals_and_not_later() {
+    fn dropping_state_resumes_its_rate_within_16_intervals() {
         // Drops at 105, 205, 276, 334 and 384 ms, then the queue runs empty.
         for (pause_ms, resumed) in [(1000, true), (2000, false)] {
             let mut queue = filled(PARAMS, 1000, Ecn::NotEct);

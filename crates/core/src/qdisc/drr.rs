@@ -38,9 +38,11 @@ pub(super) fn build<P: Packet + Send + 'static>(spec: &Spec, _levels: usize) -> 
     Ok(Box::new(Drr::new(DrrParams::from_spec(spec)?)))
 }
 
+/// Packets, bytes or time of all flows together; beyond it the longest flow loses packets.
 const LIMIT: Param<Holding> =
-    Param::new("limit", "what all flows hold together; the default is that of sfq")
+    Param::new("limit", "capacity of all queues together; default as in sfq")
         .or(Holding(Limit::Packets(1200)));
+/// Number of hash queues in each class. Fewer queues make more flows share one.
 const FLOWS: Param<u64> =
     Param::new("flows", "number of queues that flows are hashed to, in each class; as in sfq")
         .or(1024)
@@ -138,7 +140,7 @@ mod tests {
     use alloc::vec::Vec;
 
     #[test]
-    fn a_flow_waits_until_its_saved_deficit_covers_its_packet() {
+    fn flow_waits_until_its_deficit_covers_the_packet() {
         let mut drr = Drr::new(DrrParams {
             limit: Limit::Packets(100),
             flows: 1024,
@@ -162,7 +164,7 @@ mod tests {
         assert_eq!(order, expected);
     }
     #[test]
-    fn a_flow_has_the_quanta_of_its_class_even_where_all_of_a_class_share_one_queue() {
+    fn flow_has_its_class_quanta_in_shared_queue() {
         let mut drr = Drr::new(DrrParams {
             limit: Limit::Packets(100),
             flows: 1,

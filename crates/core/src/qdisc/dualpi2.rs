@@ -53,7 +53,8 @@ use crate::units::{ByteCount, Duration, Limit, Rate, Ratio, Timestamp};
 /// Registry entry.
 pub(super) const DISCIPLINE: Discipline = Discipline {
     name: "dualpi2",
-    summary: "a queue for L4S and one for the rest, whose marks and drops one controller couples",
+    summary: "one queue for L4S and one for other traffic; one controller couples their marks and \
+              drops",
     sources: &["RFC 9332", "Linux net/sched/sch_dualpi2.c"],
     params: &[
         &LIMIT,
@@ -73,39 +74,49 @@ pub(super) fn build<P: Packet + Send + 'static>(spec: &Spec, _levels: usize) -> 
     Ok(Box::new(DualPi2::from_spec(spec)?))
 }
 
+/// Packets, bytes or time of both queues together; arrivals beyond it are dropped.
 const LIMIT: Param<Holding> =
-    Param::new("limit", "what both queues hold together (Linux: 10000 packets)")
+    Param::new("limit", "capacity of both queues together (Linux: 10000 packets)")
         .or(Holding(Limit::Packets(10_000)));
+/// Queueing delay of classic traffic (RFC 9332, appendix A.1). A lower one costs utilization.
 const TARGET: Param<Duration> =
-    Param::new("target", "delay that is held in the C queue (RFC 9332 appendix A.1)")
+    Param::new("target", "delay to hold in the C queue (RFC 9332 appendix A.1)")
         .or(Duration::from_millis(15))
         .within(Duration::from_micros(100)..=Duration::from_secs(1));
+/// Interval of the controller (Linux: 16 ms). The gains are set for it.
 const TUPDATE: Param<Duration> =
     Param::new("tupdate", "time between changes of the probability (Linux: 16 ms)")
         .or(Duration::from_millis(16))
         .within(Duration::from_millis(1)..=Duration::from_secs(1));
+/// Integral gain in Hz (RFC 9332, appendix A.1). A larger one reaches the target faster and
+/// oscillates earlier.
 const ALPHA: Param<f64> =
     Param::new("alpha", "gain on the distance from the target, in Hz (Linux: 0.16)")
         .or(0.16)
         .within(0.0..=100.0);
+/// Proportional gain in Hz (RFC 9332, appendix A.1). A larger one damps more, up to instability.
 const BETA: Param<f64> = Param::new("beta", "gain on the change of the delay, in Hz (Linux: 3.2)")
     .or(3.2)
     .within(0.0..=100.0);
+/// Coupling factor k (RFC 9332, section 2.1). A larger one marks L4S traffic more.
 const COUPLING_FACTOR: Param<f64> = Param::new(
     "coupling_factor",
-    "k, by which marks of L4S are more likely than the root of drops",
+    "k: ratio of the L4S marking probability to the root of the drop probability",
 )
 .or(2.0)
 .within(1.0..=255.0);
+/// Step threshold of the L queue (Linux: 1 ms).
 const STEP_THRESH: Param<Duration> =
     Param::new("step_thresh", "time in the L queue above which its packets are marked")
         .or(Duration::from_millis(1))
         .within(Duration::from_micros(10)..=Duration::from_secs(1));
+/// Guaranteed share of the C queue (Linux: 10 %).
 const CLASSIC_PROTECTION: Param<Ratio> =
-    Param::new("classic_protection", "share of the bytes that the C queue has for certain")
+    Param::new("classic_protection", "share of the bytes that the C queue is guaranteed")
         .or(Ratio::new(0.1).unwrap());
+/// Overload drops L4S packets too (Linux default). Without it, only the limit drops them.
 const DROP_ON_OVERLOAD: Param<bool> =
-    Param::new("drop_on_overload", "drop packets of L4S, too, where marks are not enough").or(true);
+    Param::new("drop_on_overload", "also drop L4S packets where marks are not enough").or(true);
 
 /// The controller of both queues.
 struct Law {
@@ -335,7 +346,7 @@ mod tests {
     }
 
     #[test]
-    fn drops_of_classic_packets_are_the_square_of_marks_of_l4s_over_k() {
+    fn classic_drops_are_squared_l4s_marks_over_k() {
         for (coupling, base) in [("2", 0.4), ("3.5", 0.25)] {
             let fates = |ecn| fates(&mut queue(&[("coupling_factor", coupling)]), base, ecn);
             let p_l = base * coupling.parse::<f64>().unwrap();
@@ -346,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn overload_drops_whatever_is_ecn_capable_unless_that_is_switched_off() {
+    fn overload_drops_ecn_packets_unless_switched_off() {
         let drops = |ecn| fates(&mut queue(&[]), 0.8, ecn);
         assert_near(drops(Ecn::Ect1), [0.64, 0.36]);
         assert_near(drops(Ecn::Ect0), [0.64, 0.0]);
@@ -363,7 +374,7 @@ mod tests {
     }
 
     #[test]
-    fn l4s_is_marked_behind_the_step_except_the_last_packet_and_the_rest_is_not() {
+    fn l4s_is_marked_above_step_except_last_packet() {
         for (ecn, marked) in [(Ecn::Ect1, [false, true, false]), (Ecn::Ect0, [false; 3])] {
             let mut queue = queue(&[]);
             let mut drops = Dropped::default();
@@ -379,7 +390,7 @@ mod tests {
     }
 
     #[test]
-    fn neither_queue_starves_the_other_and_l4s_goes_first() {
+    fn neither_queue_starves_and_l4s_goes_first() {
         for (share, first, classic) in [("10%", Ecn::Ect1, 0.1), ("60%", Ecn::NotEct, 0.6)] {
             let mut queue = queue(&[("classic_protection", share)]);
             let mut drops = Dropped::default();
@@ -400,7 +411,7 @@ mod tests {
     }
 
     #[test]
-    fn updates_are_those_of_a_timer_whenever_they_are_made() {
+    fn late_updates_match_those_of_a_timer() {
         let [mut once, mut often] = [(); 2].map(|()| queue(&[]));
         for queue in [&mut once, &mut often] {
             queue.enqueue(Timestamp::ZERO, packet(Ecn::NotEct), &mut Dropped::default());
@@ -413,7 +424,7 @@ mod tests {
     }
 
     #[test]
-    fn a_constant_overload_is_held_at_the_target_with_its_share_dropped() {
+    fn constant_overload_is_held_at_target_by_drops() {
         let mut queue = queue(&[("seed", "1")]);
         let mut drops = Dropped::default();
         let (mut arrivals, mut delays) = (0, alloc::vec::Vec::new());

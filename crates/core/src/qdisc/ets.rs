@@ -52,15 +52,20 @@ pub(super) fn build<P: Packet + Send + 'static>(spec: &Spec, levels: usize) -> B
     Ok(Box::new(Ets::over(bands, (0..sharing).map(|band| quantum * weight(band)))))
 }
 
-const STRICT: Param<u64> =
-    Param::new("strict", "number of bands in strict priority, the first ones; the others share")
-        .or(0)
-        .within(0..=CLASSES_MAX as u64)
-        .also(", at most the number of bands");
+/// Number of strict bands (`tc-ets(8)`: strict).
+const STRICT: Param<u64> = Param::new(
+    "strict",
+    "number of bands in strict priority, from the first; the other bands share",
+)
+.or(0)
+.within(0..=CLASSES_MAX as u64)
+.also(", at most the number of bands");
+/// Weights of the sharing bands.
 const WEIGHTS: Param<Weights> =
-    Param::new("weights", "quanta of each band that shares; by default they share evenly")
+    Param::new("weights", "quanta of each sharing band; by default all are equal")
         .also(", one for each band that is not strict");
-const QUANTUM: Param<ByteCount> = quantum("bytes that a band of weight 1 may send a round");
+/// Bytes for each weight in a round (`tc-ets(8)`: quanta).
+const QUANTUM: Param<ByteCount> = quantum("bytes that a band of weight 1 may send in a round");
 
 /// Bands in strict priority, and bands that share.
 pub struct Ets<P: Packet> {
@@ -176,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn shares_follow_the_weights_whatever_flows_and_sizes_there_are() {
+    fn shares_follow_weights_whatever_the_flows_and_sizes() {
         let spec = ets(&["sfq", "fifo", "drr"], &[("weights", list(&[5, 3, 2]))]);
         let mut arrivals = alloc::vec![packet(0, 0, 1514)];
         arrivals.extend((1..8).map(|flow| packet(1, flow, 100)));
@@ -189,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn what_one_band_leaves_is_shared_by_the_others() {
+    fn unused_share_of_a_band_goes_to_rest() {
         let spec = ets(&["fifo", "fifo", "fifo"], &[("weights", list(&[8, 3, 1]))]);
         let shares = shares(&spec, &[packet(1, 0, 1000), packet(2, 0, 1000)], 1_000_000);
         assert_eq!(shares[0], 0);
@@ -197,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn strict_bands_go_first_and_the_others_share_evenly_unless_weights_are_given() {
+    fn strict_bands_go_first_and_rest_share_evenly() {
         let spec = ets(&["fifo", "fifo", "fifo"], &[("strict", Value::Integer(1))]);
         let shares = shares(&spec, &[packet(1, 0, 300), packet(2, 0, 1500)], 1_000_000);
         assert!(shares[1].abs_diff(shares[2]) < 10_000, "{shares:?}");
@@ -212,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn a_band_that_holds_its_packets_back_leaves_the_link_to_the_others() {
+    fn waiting_band_leaves_the_link_to_the_rest() {
         let fifo = || Fifo::<TestPacket>::new(Limit::Packets(100));
         let mut shaper = Shaper::new(fifo(), ShaperParams::default());
         shaper.set_rate(Timestamp::ZERO, Some(Rate::from_mbit_per_sec(1)));
@@ -233,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn a_debt_is_paid_though_the_band_was_empty() {
+    fn debt_is_paid_although_the_band_was_empty() {
         let mut queue = build::<TestPacket>(&ets(&["fifo", "fifo"], &[])).unwrap();
         let mut drops = Dropped::default();
         // One packet of 20 quanta stands in the first band, or none; the other is never empty.

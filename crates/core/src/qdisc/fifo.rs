@@ -45,7 +45,7 @@ pub(super) fn build<P: Packet + Send + 'static>(spec: &Spec, _levels: usize) -> 
 
 /// The default is txqueuelen of an Ethernet device, which pfifo takes when no limit is given.
 const LIMIT: Param<Holding> =
-    Param::new("limit", "what the queue holds; the default is Linux' device queue length")
+    Param::new("limit", "capacity of the queue; the default is Linux' device queue length")
         .or(Holding(Limit::Packets(1000)));
 
 /// First in, first out, without marks.
@@ -121,7 +121,9 @@ impl<P: Packet> Qdisc<P> for Fifo<P> {
 
 /// Bytes that the queue of L4S and the classic one may send a round.
 const QUANTUM: ByteCount = ByteCount::new(MTU);
+/// Index of the classic queue.
 const CLASSIC_QUEUE: u32 = 0;
+/// Index of the L4S queue.
 const L4S_QUEUE: u32 = 1;
 
 /// First in, first out, with marks.
@@ -172,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn a_byte_limit_lets_small_packets_in_where_a_large_one_does_not_fit() {
+    fn byte_limit_admits_small_packets_that_still_fit() {
         let mut fifo = Fifo::new(Limit::Bytes(ByteCount::new(3000)));
         let mut drops = Dropped::default();
         for len in [1514, 1514, 100] {
@@ -193,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_taken_out_is_the_newest_that_is_needless_and_makes_room() {
+    fn removal_takes_newest_redundant_packet_and_frees_space() {
         let mut fifo = Fifo::new(Limit::Packets(3));
         let mut drops = Dropped::default();
         let numbered = |sequence| TestPacket { sequence, ..packet(60) };
@@ -226,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn l4s_and_classic_packets_share_link_and_buffer_and_neither_starves_the_other() {
+    fn l4s_and_classic_share_buffer_without_starvation() {
         let spec = Spec::named("fifo").with("limit", Value::Text("20p".into()));
         let spec = spec.with("l4s", Value::Text("1ms".into()));
         for (few, many) in [(Ecn::Ect1, Ecn::Ect0), (Ecn::NotEct, Ecn::Ect1)] {
@@ -250,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn one_queue_keeps_the_order_of_all_and_two_that_of_their_kinds() {
+    fn one_queue_keeps_total_order_two_their_own() {
         let arrivals = [Ecn::Ect0, Ecn::Ect1, Ecn::NotEct, Ecn::Ect1, Ecn::Ce, Ecn::Ect0];
         for (params, expected) in
             [("ecn=true", [0, 1, 2, 3, 4, 5]), ("l4s=1ms, ecn=true", [0, 1, 2, 3, 5, 4])]

@@ -24,7 +24,7 @@ use crate::spec::{Param, Spec, SpecError};
 /// The parameter of every discipline that hashes flows.
 pub(super) const WAYS: Param<u64> = Param::new(
     "ways",
-    "queues of which a flow looks for a free one before it shares one (CAKE: 8)",
+    "number of queues that a flow searches for a free one before it shares one (CAKE: 8)",
 )
 .or(1)
 .within(1..=8)
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn one_way_is_the_hash_scaled_to_the_queues() {
+    fn one_way_scales_the_hash_to_the_queues() {
         let mut flows = Flows::new(1000, 1, 1);
         for flow in 0..100 {
             let hash = packet(flow, 0).flow_hash(7);
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn flows_of_a_set_have_queues_of_their_own_while_there_are_any() {
+    fn flows_of_a_set_have_separate_free_queues() {
         for ways in [2, 4, 8] {
             // One set: all flows meet.
             let mut flows = Flows::new(ways, ways, 1);
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn a_guest_stays_with_its_packets_until_its_home_is_free() {
+    fn guest_stays_until_its_home_is_free() {
         let mut flows = Flows::new(4, 4, 1);
         let mut busy = BTreeSet::new();
         let owned: Vec<u32> = (0..4)
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn twenty_flows_meet_with_one_way_and_not_with_eight() {
+    fn twenty_flows_collide_with_one_way_not_eight() {
         let has_shared = |ways: u32, seed: u64| {
             let key = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15);
             let mut flows = Flows::new(1024, ways, 1);
@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn ways_that_do_not_divide_the_queues_are_refused_and_so_are_too_many_queues() {
+    fn uneven_ways_and_too_many_queues_are_refused() {
         const QUEUES: Param<u64> = Param::new("queues", "").or(1024).within(1..=FLOWS_MAX);
         let read = |queues: i64, ways: i64, classes| {
             let number = crate::spec::Value::Integer;

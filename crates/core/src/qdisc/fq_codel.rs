@@ -58,20 +58,26 @@ pub(super) fn build<P: Packet + Send + 'static>(spec: &Spec, _levels: usize) -> 
 
 /// The interval over the least round trip up to which `target`, `interval` and `limit` are as given.
 const ROUND_TRIPS: u32 = 4;
+/// Longer times on long paths; off by default.
 const FOLLOW_RTT: Param<bool> = Param::switch(
     "follow_rtt",
-    "a sendbox lengthens target, interval and limit in proportion to a least round trip of more than a quarter of the interval",
+    "if the minimum round trip exceeds a quarter of the interval, a sendbox scales target, \
+     interval and limit with it",
 );
 
+/// Packets, bytes or time of all flows together (RFC 8290, section 5.2.3); beyond it the fattest
+/// flow loses packets.
 const LIMIT: Param<Holding> =
-    Param::new("limit", "what all flows hold together (RFC 8290 section 5.2.3)")
+    Param::new("limit", "capacity of all queues together (RFC 8290 section 5.2.3)")
         .or(Holding(Limit::Packets(10240)));
 /// Linux marks by default here, and not in codel.
 const ECN: Param<bool> = params::ECN.or(true);
+/// Bytes of all flows together, in addition to [`LIMIT`] (Linux: 32 MiB).
 const MEMORY: Param<ByteCount> =
-    Param::new("memory", "bytes that all flows hold together (Linux: 32 MiB)")
+    Param::new("memory", "bytes in all queues together (Linux: 32 MiB)")
         .or(ByteCount::new(32 << 20))
         .within(ByteCount::new(MTU)..=ByteCount::new(BYTES_MAX));
+/// Number of hash queues (RFC 8290, section 5.2.4). Fewer queues make more flows share one.
 const FLOWS: Param<u64> =
     Param::new("flows", "number of queues that flows are hashed to (section 5.2.4)")
         .or(1024)
@@ -303,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_flow_goes_before_old_ones_but_not_a_second_time() {
+    fn new_flow_goes_before_old_ones_only_once() {
         let mut queue = FqCodel::new(params(100));
         let mut drops = Dropped::default();
         for sequence in 0..4 {
@@ -323,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn flows_that_keep_coming_back_do_not_starve_an_old_one() {
+    fn returning_flows_do_not_starve_an_old_one() {
         let mut queue = FqCodel::new(params(1000));
         let mut drops = Dropped::default();
         for sequence in 0..200 {
@@ -348,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn the_fattest_flow_loses_half_of_its_bytes_and_at_most_64_packets() {
+    fn fattest_flow_loses_half_or_64_packets() {
         for (fat, expected) in [(20, 11), (1000, 64)] {
             let mut queue = FqCodel::new(params(fat + 1));
             let mut drops = Dropped::default();
@@ -365,7 +371,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_bounds_the_bytes_even_when_one_batch_is_not_enough() {
+    fn memory_limit_holds_beyond_one_batch() {
         let memory = ByteCount::new(70_000);
         let mut queue = FqCodel::new(FqCodelParams { memory, ..params(10_000) });
         let mut drops = Dropped::default();
@@ -381,7 +387,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_flow_that_stands_too_long_is_dropped_from() {
+    fn only_the_flow_with_standing_delay_is_dropped() {
         let mut queue = FqCodel::new(params(10_000));
         let mut drops = Dropped::default();
         for sequence in 0..1000 {
@@ -397,7 +403,7 @@ mod tests {
         assert_eq!(drops.packets.len(), 7);
     }
     #[test]
-    fn with_ways_a_listed_flow_keeps_its_queue_and_its_turn() {
+    fn listed_flow_keeps_queue_and_turn_with_ways() {
         // One set of two queues: without ways flows 1 and 2 would meet in it half of the time.
         let mut queue = FqCodel::new(FqCodelParams { flows: 2, ways: 2, ..params(100) });
         let mut drops = Dropped::default();

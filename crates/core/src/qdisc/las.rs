@@ -53,31 +53,36 @@ pub(super) fn build<P: Packet + Send + 'static>(spec: &Spec, _levels: usize) -> 
     Ok(Box::new(Las::new(LasParams::from_spec(spec)?)))
 }
 
+/// Packets, bytes or time of all flows together; the default is sfq's.
 const LIMIT: Param<Holding> =
-    Param::new("limit", "what all flows hold together; the default is that of sfq")
+    Param::new("limit", "capacity of all queues together; default as in sfq")
         .or(Holding(Limit::Packets(1200)));
+/// Number of hash queues. Fewer queues make more flows share one.
 const FLOWS: Param<u64> =
-    Param::new("flows", "number of queues that flows are hashed to; the default is that of sfq")
+    Param::new("flows", "number of queues that flows are hashed to; default as in sfq")
         .or(1024)
         .within(1..=FLOWS_MAX);
 /// With the defaults of `first` and `factor` the thresholds are 10 KB, 100 KB and 1 MB, between which lie the
 /// sizes of requests, pages and files. PIAS has at most the 8 priorities of a switch.
 const LEVELS: Param<u64> =
     Param::new("levels", "number of levels, the last without an upper end").or(4).within(2..=8);
+/// End of the first level, in bytes of a flow. A larger one treats longer flows as short.
 const FIRST: Param<ByteCount> = Param::new("first", "bytes that a flow sends in the first level")
     .or(ByteCount::new(10_000))
     .within(ByteCount::new(MTU)..=ByteCount::new(1_000_000_000));
+/// Ratio of the ends of adjacent levels.
 const FACTOR: Param<u64> =
-    Param::new("factor", "ratio of each level's upper end to that of the level before")
+    Param::new("factor", "ratio of each level's upper end to the previous level's")
         .or(10)
         .within(2..=1000);
+/// Idle time after which a flow counts as new.
 const IDLE: Param<Duration> =
-    Param::new("idle", "how long a flow's queue stands empty until its bytes are forgotten")
+    Param::new("idle", "time that a flow's queue is empty until its bytes are forgotten")
         .or(Duration::from_millis(100))
         .within(TIMES);
 /// Short flows can do without a ninth of the link, and long flows go on with it.
 const STARVED: Param<u64> =
-    Param::new("starved", "quanta that levels behind let pass for each of their own")
+    Param::new("starved", "quanta of earlier levels for each quantum of a later level")
         .or(8)
         .within(1..=1000);
 
@@ -306,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_flow_goes_before_one_that_has_sent_more_until_it_has_sent_as_much() {
+    fn new_flow_goes_first_until_it_catches_up() {
         let mut las = Las::new(params());
         arrive(&mut las, ms(0), 1, 200);
         assert_eq!(serve(&mut las, ms(0), 50), [1; 50]);
@@ -318,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn two_long_flows_share_evenly_however_old_one_is() {
+    fn two_long_flows_share_evenly_whatever_their_age() {
         let mut las = Las::new(params());
         for round in 0..3 {
             arrive(&mut las, ms(round), 1, 1000);
@@ -338,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn levels_behind_get_their_part_of_a_link_that_short_flows_fill() {
+    fn later_levels_get_their_part_under_short_flows() {
         // As good as never do two of the flows share a queue.
         let mut las = Las::new(LasParams { starved: 4, flows: 65_536, ..params() });
         // Flows 1 and 2 have sent 20 and 200 kB: they wait in two levels.
@@ -360,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_are_forgotten_after_the_idle_time_and_not_before() {
+    fn bytes_are_forgotten_exactly_after_the_idle_time() {
         for (pause, order) in [(99, [2, 2, 1, 1]), (100, [1, 2, 1, 2])] {
             let mut las = Las::new(params());
             arrive(&mut las, ms(0), 1, 20);
@@ -372,7 +377,7 @@ mod tests {
     }
 
     #[test]
-    fn with_ways_a_queue_is_its_flows_while_bytes_are_remembered() {
+    fn queue_stays_with_its_flow_while_bytes_count() {
         let mut las = Las::new(LasParams { flows: 2, ways: 2, ..params() });
         arrive(&mut las, ms(0), 1, 20);
         serve(&mut las, ms(0), 20);

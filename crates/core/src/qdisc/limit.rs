@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn a_limit_in_time_follows_the_rate_down_to_ten_packets() {
+    fn time_limit_follows_the_rate_to_ten_packets() {
         let mut limit = CurrentLimit::new(Limit::Time(Duration::from_millis(150)));
         assert!(!limit.is_exceeded(backlog(1000, 9_000_000)));
         assert!(limit.is_exceeded(backlog(1001, 60_060)));

@@ -93,7 +93,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_top_is_as_long_as_a_search_finds(
+        fn top_is_as_long_as_a_search_finds(
             changes in prop::collection::vec((0u32..13, 0u64..20), 1..200)
         ) {
             let mut longest = Longest::new(13);

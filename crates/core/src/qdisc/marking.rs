@@ -27,7 +27,7 @@ use crate::units::{ByteCount, Duration, Limit, Timestamp};
 /// The parameter for the unmarked backlog.
 pub(super) const MARK: Param<Mark> = Param::new(
     "mark",
-    "what may stand there before packets of the longest queue are marked; by default half the limit",
+    "queue length above which packets of the longest queue are marked; by default half the limit",
 )
 .also(", with ecn and below the limit");
 /// The parameter of the step. Without it nothing is marked by the step.
@@ -40,6 +40,7 @@ pub(super) const L4S: Param<Duration> =
 pub(super) struct Mark(Limit);
 
 impl Quantity for Mark {
+    /// A value of `mark`.
     const WHAT: &'static str = "1p to 1000000p, 1514B to 1GB, or 1ms to 10s in the queue";
     fn read(text: &str) -> Option<Self> {
         Holding::read(text).map(|holding| Self(holding.0))
@@ -152,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn ecn_capable_packets_are_marked_while_more_than_the_mark_stands_there() {
+    fn ecn_packets_are_marked_while_queue_exceeds_mark() {
         for kind in KINDS {
             let spec = spec(kind, &[("limit", "20p"), ("ecn", "true"), ("mark", "4p")]);
             for (ecn, marked) in [(Ecn::Ect0, 6), (Ecn::Ect1, 6), (Ecn::NotEct, 0)] {
@@ -164,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mark_in_time_is_the_time_of_each_packet() {
+    fn time_mark_applies_to_each_packet() {
         for kind in KINDS {
             for (mark, limit) in [("3ms", "20p"), ("3ms", "20ms"), ("", "6ms")] {
                 let mut params = alloc::vec![("limit", limit), ("ecn", "true"), ("mark", mark)];
@@ -177,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn marks_come_before_drops_and_only_to_who_would_lose_packets() {
+    fn marks_precede_drops_and_hit_the_same_flow() {
         for kind in ["sfq", "drr", "las"] {
             let mut queue =
                 build::<TestPacket>(&spec(kind, &[("limit", "40p"), ("ecn", "true")])).unwrap();

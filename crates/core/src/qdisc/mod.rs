@@ -263,7 +263,7 @@ disciplines! {
 
 /// The default discipline of a bundle. At any rate from 2 to 500 Mbit/s one bulk flow alone waits no longer
 /// than at a bottleneck's own buffer of three bandwidth-delay products. It loses no throughput, and short
-/// flows do not wait for it (docs/evaluation.md). The target is a tenth of the interval, as in RFC 8289
+/// flows do not wait for it (docs/evidence/evaluation.md). The target is a tenth of the interval, as in RFC 8289
 /// section 4.3; at that section's 5 ms one Cubic flow with 50 ms of round trip loses 7 % of a link of 100
 /// Mbit/s. The limit is for flows that do not heed drops.
 pub fn bundle_default() -> Spec {
@@ -376,7 +376,7 @@ pub fn seeded(spec: &Spec, seed: u64) -> Spec {
 
 fn build_nested<P: Packet + Send + 'static>(spec: &Spec, levels: usize) -> Built<P> {
     if levels == 0 {
-        let allowed = alloc::format!("at most {NESTING_MAX} disciplines in each other");
+        let allowed = alloc::format!("at most {NESTING_MAX} nested disciplines");
         return Err(SpecError::new("kind", &spec.kind, &allowed));
     }
     let entry = discipline(spec)?;
@@ -405,7 +405,7 @@ mod tests {
     }
 
     #[test]
-    fn unknown_kinds_and_parameters_are_refused_with_what_is_allowed() {
+    fn unknown_kinds_and_parameters_are_refused_with_alternatives() {
         assert!(refusal(&Spec::named("cake")).contains("one of fifo, sfq, drr"));
         let spec = Spec::named("fifo").with("limmit", Value::Text("10p".into()));
         assert!(refusal(&spec).contains("one of limit"));
@@ -461,7 +461,7 @@ mod tests {
     }
 
     #[test]
-    fn a_seed_reaches_nested_disciplines_and_spares_written_ones() {
+    fn seed_reaches_nested_disciplines_and_keeps_written_ones() {
         let inner = Value::Text("sfq".into());
         let spec = seeded(&Spec::named("shaper").with("inner", inner), 7);
         assert_eq!(spec.to_string(), "shaper(inner=sfq(seed=7))");

@@ -24,7 +24,7 @@ pub(super) const RANDOM_SEED: Param<u64> =
 
 /// The parameter of every discipline that serves flows in turn.
 pub(super) const QUANTUM: Param<ByteCount> =
-    quantum("bytes that a flow may send a round; the default is one full-sized packet");
+    quantum("bytes that a flow may send in a round; the default is one full-sized packet");
 
 /// The parameter `quantum` of disciplines that take turns. Below 256 bytes (the floor of Linux' sch_fq_codel)
 /// a round is mostly bookkeeping; above 1 MB it is no round.
@@ -47,6 +47,7 @@ pub(super) const TIMES: RangeInclusive<Duration> =
 pub(super) struct Holding(pub Limit);
 
 impl Quantity for Holding {
+    /// The values of the type.
     const WHAT: &'static str =
         "1p to 1000000p, 1514B to 1GB, or 1ms to 10s of the rate (at least 10 packets)";
     fn read(text: &str) -> Option<Self> {
@@ -66,6 +67,7 @@ impl Quantity for Holding {
 pub(super) struct Threshold(pub Limit);
 
 impl Quantity for Threshold {
+    /// The values of the type.
     const WHAT: &'static str = "1p to 1000000p, or 1514B to 1GB";
     fn read(text: &str) -> Option<Self> {
         Limit::read(text).filter(|limit| is_amount(*limit)).map(Self)

@@ -59,7 +59,7 @@ mod tests {
     }
 
     #[test]
-    fn after_a_long_pause_only_the_last_instants_are_given() {
+    fn long_pause_gives_only_the_last_instants() {
         let mut periods = Periods::new(Duration::from_millis(1));
         let due: Vec<Timestamp> = periods.due(at(1_000_000), at(1)).collect();
         assert_eq!(due.len() as u64, INSTANTS_MAX);

@@ -56,6 +56,7 @@ const ACCUMULATED_HIGH: u64 = ONE / 2 * 17;
 const GAIN_UNITS_PER_HZ: i128 = 16;
 /// ns-3: calm after which a burst may pass again (BURST_RESET_TIMEOUT).
 const NS3_CALM: Duration = Duration::from_millis(1500);
+/// Nanoseconds in a second.
 const NANOS_PER_SEC: i128 = 1_000_000_000;
 
 /// Registry entry.
@@ -83,36 +84,46 @@ pub(super) fn build<P: Packet + Send + 'static>(spec: &Spec, _levels: usize) -> 
 
 /// Largest gain in 1/16 Hz.
 const GAIN_MAX: u64 = 32;
-const LIMIT: Param<Holding> = Param::new("limit", "what the queue holds (Linux: 1000 packets)")
+/// Packets, bytes or time in the queue; arrivals beyond it are dropped.
+const LIMIT: Param<Holding> = Param::new("limit", "capacity of the queue (Linux: 1000 packets)")
     .or(Holding(Limit::Packets(1000)));
+/// QDELAY_REF (RFC 8033, section 4.2). A lower one costs utilization.
 const TARGET: Param<Duration> =
-    Param::new("target", "delay that is held (RFC 8033 section 4.2: QDELAY_REF)")
+    Param::new("target", "delay to hold (RFC 8033 section 4.2: QDELAY_REF)")
         .or(Duration::from_millis(15))
         .within(Duration::from_micros(100)..=Duration::from_secs(1));
+/// T_UPDATE (RFC 8033, section 4.2). The gains are set for it.
 const TUPDATE: Param<Duration> =
     Param::new("tupdate", "time between changes of the probability (section 4.2: T_UPDATE)")
         .or(Duration::from_millis(15))
         .within(Duration::from_millis(1)..=Duration::from_secs(1));
+/// alpha of RFC 8033, section 4.2, in 1/16 Hz. A larger one reaches the target faster and
+/// oscillates earlier.
 const ALPHA: Param<u64> =
     Param::new("alpha", "gain on the distance from the target, in 1/16 Hz (tc-pie(8))")
         .or(2)
         .within(0..=GAIN_MAX);
+/// beta of RFC 8033, section 4.2, in 1/16 Hz. A larger one damps more, up to instability.
 const BETA: Param<u64> =
     Param::new("beta", "gain on the change of the delay, in 1/16 Hz (tc-pie(8))")
         .or(20)
         .within(0..=GAIN_MAX);
+/// MAX_BURST (RFC 8033, section 4.4): drops begin only after this much congestion. Zero protects no
+/// burst.
 const BURST: Param<Duration> =
-    Param::new("burst", "how long a burst passes untouched (section 4.4: MAX_BURST)")
+    Param::new("burst", "length of a burst that is not dropped (section 4.4: MAX_BURST)")
         .or(Duration::from_millis(150))
         .within(Duration::ZERO..=Duration::from_secs(10));
+/// Probability above which PIE drops instead of marking (RFC 8033, section 5.1).
 const ECN_THRESHOLD: Param<Ratio> = Param::new(
     "ecn_threshold",
-    "probability above which ECN-capable packets are dropped, too (section 5.1)",
+    "probability above which ECN-capable packets are also dropped (section 5.1)",
 )
 .or(Ratio::new(0.1).unwrap());
+/// De-randomization (RFC 8033, section 5.4).
 const DERANDOMIZE: Param<bool> = Param::new(
     "derandomize",
-    "keep drops from coming too close or too far apart (section 5.4; Linux does)",
+    "keep drops neither too close together nor too far apart (section 5.4; Linux does)",
 )
 .or(true);
 

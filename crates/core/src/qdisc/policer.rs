@@ -29,14 +29,14 @@ use crate::units::{ByteCount, Duration, Rate, Timestamp};
 /// Registry entry.
 pub(super) const DISCIPLINE: Discipline = Discipline {
     name: "policer",
-    summary: "token bucket that drops what comes faster than a rate; holds nothing back",
+    summary: "token bucket that drops packets above a rate and queues none",
     sources: &["RFC 2697", "Linux net/sched/act_police.c"],
     params: &[
         &RATE,
         &BURST,
         &DescribedParam {
             name: "inner",
-            summary: "the discipline in which waits what the link cannot send at once",
+            summary: "discipline for packets that wait for the link",
             default: Some("fifo"),
             allowed: "a qdisc such as { kind = \"sfq\" }",
         },
@@ -50,7 +50,7 @@ pub(super) fn build<P: Packet + Send + 'static>(spec: &Spec, levels: usize) -> B
 
 /// A TCP connection fills a policed rate only if its bursts of a round trip pass.
 const BURST: Param<Pause> =
-    Param::new("burst", "what may come at once after a pause; the default is a long round trip")
+    Param::new("burst", "bytes or time of a burst after a pause; the default is a long round trip")
         .or(Pause(Burst::Time(Duration::from_millis(100))));
 
 /// Burst that may come at once. In bytes at most as the shaper's; less than a millisecond is hardly a packet
@@ -59,6 +59,7 @@ const BURST: Param<Pause> =
 struct Pause(Burst);
 
 impl Quantity for Pause {
+    /// A value of `burst`.
     const WHAT: &'static str = "a size, 1514B to 100MB, or 1ms to 10s of the rate (at least 1514B)";
     fn read(text: &str) -> Option<Self> {
         let sizes = ByteCount::new(MTU)..=BURST_BYTES_MAX;
@@ -168,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn a_burst_passes_and_then_no_more_than_the_rate() {
+    fn burst_passes_and_then_only_the_rate() {
         let (mut policer, mut drops) = (policer(3000), Dropped::default());
         for _ in 0..4 {
             policer.enqueue(at(0), packet(1000), &mut drops);
@@ -183,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn ten_times_the_rate_gets_the_rate_and_one_burst() {
+    fn tenfold_rate_gets_the_rate_plus_one_burst() {
         let (mut policer, mut drops) = (policer(50_000), Dropped::default());
         for us in (0..10_000_000).step_by(100) {
             policer.enqueue(at(us), packet(1000), &mut drops);
@@ -194,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn tokens_never_exceed_the_burst_and_what_is_longer_never_passes() {
+    fn tokens_stay_within_burst_and_longer_packets_fail() {
         let (mut policer, mut drops) = (policer(3000), Dropped::default());
         policer.enqueue(at(3_600_000_000), packet(3001), &mut drops);
         assert_eq!(drops.packets.len(), 1);
@@ -204,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn a_burst_in_time_is_what_the_rate_sends_in_it() {
+    fn time_burst_is_the_bytes_of_the_rate() {
         let spec = |burst: &str| {
             let spec = Spec::named("policer").with("rate", Value::Text("8Mbit/s".into()));
             spec.with("burst", Value::Text(burst.into()))
@@ -219,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn a_limit_in_time_of_what_waits_needs_a_rate_of_the_link() {
+    fn time_limit_of_inner_queue_needs_link_rate() {
         let inner = Spec::named("fifo").with("limit", Value::Text("150ms".into()));
         let spec = Spec::named("policer").with("inner", Value::Spec(inner));
         let error = qdisc::check_without_rate(&spec).unwrap_err();

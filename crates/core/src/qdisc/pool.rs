@@ -41,6 +41,7 @@ pub(super) struct Queued<P> {
 }
 
 impl Queue {
+    /// A queue without packets.
     pub const EMPTY: Self =
         Self { head: NIL, tail: NIL, backlog: Backlog { packets: 0, bytes: ByteCount::ZERO } };
 
@@ -149,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn both_ends_give_packets_in_order_and_nodes_are_used_again() {
+    fn both_ends_pop_in_order_and_reuse_nodes() {
         let mut pool = Pool::new();
         let mut queue = Queue::EMPTY;
         for round in 0..3 {

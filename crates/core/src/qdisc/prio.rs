@@ -45,7 +45,7 @@ mod tests {
     }
 
     #[test]
-    fn lower_bands_wait_until_higher_ones_are_empty_and_high_classes_share_the_last() {
+    fn lower_bands_wait_and_excess_classes_share_last() {
         let mut prio = Ets::new(alloc::vec![Box::new(fifo()), Box::new(fifo())], &[]);
         let mut drops = Dropped::default();
         for class in [7, 0, 1, 0] {

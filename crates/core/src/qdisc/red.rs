@@ -45,9 +45,11 @@ use crate::units::{ByteCount, Duration, Limit, Rate, Ratio, Timestamp};
 
 /// 1 in fixed point.
 const ONE: u64 = 1 << FRACTION_BITS;
+/// Bits after the point of probabilities and averages.
 const FRACTION_BITS: u32 = 32;
 /// Packets that an idle link could have sent are of this length (tc-red(8): `avpkt`).
 const MEAN_PACKET: ByteCount = ByteCount::new(1000);
+/// Smallest `max_p` and `weight`.
 const SHARE_MIN: Ratio = Ratio::new(1e-6).unwrap();
 
 /// Registry entry.
@@ -77,39 +79,54 @@ pub(super) fn build<P: Packet + Send + 'static>(spec: &Spec, _levels: usize) -> 
     Ok(Box::new(Red::new(RedParams::from_spec(spec)?)))
 }
 
+/// Packets, bytes or time in the queue; arrivals beyond it are dropped.
 const LIMIT: Param<Holding> =
-    Param::new("limit", "what the queue holds").or(Holding(Limit::Packets(1000)));
-const MIN_TH: Param<Threshold> =
-    Param::new("min_th", "average below which nothing is given up (section 6: 5 packets)")
-        .or(Threshold(Limit::Packets(5)));
+    Param::new("limit", "capacity of the queue").or(Holding(Limit::Packets(1000)));
+/// Lower threshold of the average (paper, section 6). Below it no packet is dropped or marked.
+const MIN_TH: Param<Threshold> = Param::new(
+    "min_th",
+    "average below which no packet is dropped or marked (section 6: 5 packets)",
+)
+.or(Threshold(Limit::Packets(5)));
+/// Upper threshold of the average (paper, section 6). A larger one keeps a longer queue.
 const MAX_TH: Param<Above> = Param::new(
     "max_th",
-    "average from which all is given up; more than 2 min_th, or min_th for a step",
+    "average from which all packets are dropped or marked; more than 2 min_th, or min_th for a \
+     step",
 )
 .or(Above(Limit::Packets(15)));
+/// Probability at the upper threshold (paper, section 6). A larger one keeps the average further
+/// below it.
 const MAX_P: Param<Ratio> = Param::new("max_p", "probability at max_th (section 6: 1/50)")
     .or(Ratio::new(0.02).unwrap())
     .within(SHARE_MIN..=Ratio::ONE);
+/// Weight of each arrival in the average (paper, section 6). A smaller one lets longer bursts pass.
 const WEIGHT: Param<Ratio> =
     Param::new("weight", "weight of the queue in its average (section 6: 0.002; 1: no average)")
         .or(Ratio::new(0.002).unwrap())
         .within(SHARE_MIN..=Ratio::ONE);
+/// Gentle RED: no jump of the probability at the upper threshold.
 const GENTLE: Param<bool> =
     Param::switch("gentle", "from max_th to 2 max_th the probability rises to 1");
+/// Rate at which an idle link is assumed to send, for the decay of the average.
 const BANDWIDTH: Param<Rate> = Param::new(
     "bandwidth",
-    "rate at which the average falls on an idle link (tc-red(8): 10 Mbit/s)",
+    "link rate assumed for the decay of the average while idle (tc-red(8): 10 Mbit/s)",
 )
 .or(Rate::from_mbit_per_sec(10))
 .within(Rate::from_bits_per_sec(1000)..=Rate::from_mbit_per_sec(1_000_000));
-const HARDDROP: Param<bool> =
-    Param::switch("harddrop", "drop ECN-capable packets, too, where all is given up");
+/// Drop instead of mark where the probability is 1 (`tc-red(8)`: harddrop).
+const HARDDROP: Param<bool> = Param::switch(
+    "harddrop",
+    "also drop ECN-capable packets where all packets are dropped or marked",
+);
 
 /// A threshold above another.
 #[derive(Clone, Copy, Debug, PartialEq, PartialOrd)]
 struct Above(Limit);
 
 impl Quantity for Above {
+    /// A value of `max_th`.
     const WHAT: &'static str = "as many packets as min_th or more, or bytes if min_th is bytes";
     fn read(text: &str) -> Option<Self> {
         Threshold::read(text).map(|threshold| Self(threshold.0))

@@ -33,6 +33,7 @@ impl Links {
 }
 
 impl Round {
+    /// A list without flows.
     pub const EMPTY: Self = Self { head: NIL, tail: NIL, len: 0 };
 
     /// How many flows are in the list.

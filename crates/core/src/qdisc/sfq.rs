@@ -57,22 +57,29 @@ pub(super) fn build<P: Packet + Send + 'static>(spec: &Spec, _levels: usize) -> 
     Ok(Box::new(Sfq::new(SfqParams::from_spec(spec)?)))
 }
 
-const LIMIT: Param<Holding> =
-    Param::new("limit", "what all flows hold together; the default is 3 BDP of 96 Mbit/s x 50 ms")
-        .or(Holding(Limit::Packets(1200)));
+/// Packets, bytes or time of all flows together; beyond it the longest flow loses packets.
+const LIMIT: Param<Holding> = Param::new(
+    "limit",
+    "capacity of all queues together; the default is 3 BDP of 96 Mbit/s x 50 ms",
+)
+.or(Holding(Limit::Packets(1200)));
+/// Number of hash queues in each class (Linux: 1024). Fewer queues make more flows share one.
 const DIVISOR: Param<u64> =
     Param::new("divisor", "number of queues that flows are hashed to, in each class (Linux: 1024)")
         .or(1024)
         .within(1..=FLOWS_MAX)
         .also(" in all classes together");
+/// Largest length of one queue, in packets.
 const DEPTH: Param<u64> =
     Param::new("depth", "packets that one queue may hold; by default as many as the limit")
         .within(1..=1_000_000);
+/// Time between hash keys. A shorter one separates colliding flows sooner.
 const PERTURB: Param<Perturb> =
     Param::new("perturb", "time between new hash keys, \"0s\": never (tc-sfq(8) recommends 10 s)")
         .or(Perturb(Some(Duration::from_secs(10))));
+/// Drop at the head of the longest queue: its sender learns of the loss sooner.
 const HEADDROP: Param<bool> =
-    Param::switch("headdrop", "the longest queue gives up its oldest packet instead of its newest");
+    Param::switch("headdrop", "the longest queue drops its oldest packet instead of its newest");
 
 /// Time between new hash keys, if there are to be any.
 #[derive(Clone, Copy, Debug, PartialEq, PartialOrd)]
@@ -80,6 +87,7 @@ struct Perturb(Option<Duration>);
 
 impl Quantity for Perturb {
     // Shorter, and hashing the queue again becomes a load; an hour is as good as off.
+    /// A value of `perturb`.
     const WHAT: &'static str = "a duration, 100ms to 3600s, or 0s";
     fn read(text: &str) -> Option<Self> {
         let sensible = Duration::from_millis(100)..=Duration::from_secs(3600);
@@ -292,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn the_longest_flow_gives_up_its_newest_packet_or_with_headdrop_its_oldest() {
+    fn longest_flow_loses_newest_or_oldest_packet() {
         let packets = [(1, 0), (1, 1), (1, 2), (2, 0), (2, 1)];
         let mut sfq = Sfq::new(params(4));
         assert_eq!(fill(&mut sfq, &packets), [(1, 2)]);
@@ -301,13 +309,13 @@ mod tests {
     }
 
     #[test]
-    fn an_arrival_to_a_flow_as_long_as_the_longest_is_what_goes() {
+    fn arrival_to_a_longest_flow_is_dropped() {
         let mut sfq = Sfq::new(params(4));
         assert_eq!(fill(&mut sfq, &[(1, 0), (1, 1), (2, 0), (2, 1), (2, 2)]), [(2, 2)]);
     }
 
     #[test]
-    fn one_flow_may_take_the_whole_buffer_unless_depth_forbids_it() {
+    fn one_flow_may_fill_buffer_unless_depth_forbids() {
         let packets: Vec<(u32, u64)> = (0..1300).map(|sequence| (1, sequence)).collect();
         let mut sfq = Sfq::new(params(1200));
         assert_eq!(fill(&mut sfq, &packets).len(), 100);
@@ -335,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn a_byte_limit_takes_from_the_flow_with_the_most_bytes() {
+    fn byte_limit_takes_from_flow_with_most_bytes() {
         let limit = Limit::Bytes(ByteCount::new(4000));
         let mut sfq = Sfq::new(SfqParams { limit, ..params(0) });
         let mut drops = Dropped::default();
@@ -346,18 +354,21 @@ mod tests {
         assert_eq!(drops.packets.iter().map(|(packet, _)| packet.flow).collect::<Vec<_>>(), [2]);
         let huge = TestPacket { flow: 4, len: ByteCount::new(4001), ..TestPacket::default() };
         sfq.enqueue(Timestamp::ZERO, huge, &mut drops);
-        assert_eq!(drops.packets[1].0.flow, 4, "nobody makes room for what can never fit");
+        assert_eq!(
+            drops.packets[1].0.flow, 4,
+            "no flow makes room for a packet that can never fit"
+        );
     }
 
     #[test]
-    fn a_new_flow_joins_at_the_end_of_the_round() {
+    fn new_flow_joins_at_the_end_of_round() {
         let mut sfq = Sfq::new(params(100));
         fill(&mut sfq, &[(1, 0), (1, 1), (2, 0), (2, 1), (3, 0)]);
         assert_eq!(drain(&mut sfq, Timestamp::ZERO), [(1, 0), (2, 0), (3, 0), (1, 1), (2, 1)]);
     }
 
     #[test]
-    fn a_new_key_parts_flows_that_shared_a_queue_and_reorders_neither() {
+    fn new_key_separates_flows_without_reordering() {
         let interval = Duration::from_secs(10);
         let after = Timestamp::ZERO + interval;
         let mut parted = 0;
@@ -382,7 +393,7 @@ mod tests {
     }
 
     #[test]
-    fn the_key_changes_once_an_interval_and_never_when_off() {
+    fn key_changes_once_per_interval_unless_off() {
         let interval = Duration::from_secs(10);
         let mut sfq = Sfq::new(SfqParams { perturb: Some(interval), ..params(10) });
         let mut keys = Vec::new();
@@ -399,7 +410,7 @@ mod tests {
         assert_eq!(sfq.key, key);
     }
     #[test]
-    fn a_queue_has_the_quanta_of_its_class_before_and_after_a_new_key() {
+    fn queue_keeps_its_class_quanta_across_keys() {
         let interval = Duration::from_secs(10);
         let weights = Weights::new(&[4, 1]).unwrap();
         // One queue a class: a light flow in a queue with a heavy flow would have that flow's weight.
@@ -421,7 +432,7 @@ mod tests {
     }
 
     #[test]
-    fn ways_part_flows_that_a_new_key_would_and_keep_their_order() {
+    fn ways_separate_colliding_flows_and_keep_order() {
         let interval = Duration::from_secs(10);
         for seed in 0..64 {
             let params =

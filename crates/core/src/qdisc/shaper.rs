@@ -51,22 +51,23 @@ const MEMORY: Duration = Duration::from_millis(200);
 const STEP: Duration = Duration::from_millis(1);
 /// Credit in units of bits x ns/s for a byte.
 const CREDIT_PER_BYTE: i128 = 8 * 1_000_000_000;
-/// Largest burst in time or bytes.
+/// Largest burst as a time.
 const BURST_TIME_MAX: Duration = Duration::from_secs(1);
+/// Largest burst or bucket in bytes.
 pub(super) const BURST_BYTES_MAX: ByteCount = ByteCount::new(100_000_000);
 
 /// Registry entry.
 pub(super) const DISCIPLINE: Discipline = Discipline {
     name: "shaper",
     summary: "token bucket that paces another discipline to a rate",
-    sources: &["Linux net/sched/sch_tbf.c, from which it departs at rate changes"],
+    sources: &["Linux net/sched/sch_tbf.c, except at rate changes"],
     params: &[
         &RATE,
         &BUCKET,
         &BURST,
         &DescribedParam {
             name: "inner",
-            summary: "the discipline that is shaped",
+            summary: "the shaped discipline",
             default: Some("fifo"),
             allowed: "a qdisc such as { kind = \"sfq\" }",
         },
@@ -82,6 +83,7 @@ pub(super) fn build<P: Packet + Send + 'static>(spec: &Spec, levels: usize) -> B
 /// A rate that takes a day for one packet is a mistake, and a rate that no device has is one, too.
 pub(super) const RATE: Param<Rate> = Param::new("rate", "rate of layer-2 frames without FCS")
     .within(Rate::from_bits_per_sec(1_000)..=Rate::from_mbit_per_sec(1_000_000));
+/// Bytes that an idle shaper may send at line rate. A larger one puts longer bursts on the path.
 const BUCKET: Param<ByteCount> =
     Param::new("bucket", "bytes that may leave in a row after an idle time, at least one packet")
         .or(ByteCount::new(2 * MTU))
@@ -89,7 +91,7 @@ const BUCKET: Param<ByteCount> =
 /// The scheduler's slice on Linux is 2.8 to 4 ms: waiting out one other thread must cost nothing; and the
 /// burst stays below the round-trip times that bundles are shaped for.
 const BURST: Param<Burst> =
-    Param::new("burst", "how much may be caught up after the host came late")
+    Param::new("burst", "time or bytes that may be caught up after the host was late")
         .or(Burst::Time(Duration::from_millis(5)));
 
 /// How much may be caught up after the host came late.
@@ -102,6 +104,7 @@ pub enum Burst {
 }
 
 impl Quantity for Burst {
+    /// A value of `burst`.
     const WHAT: &'static str = "a duration, 0s to 1s, or a size, 0B to 100MB";
     fn read(text: &str) -> Option<Self> {
         let time = Duration::read(text).filter(|time| *time <= BURST_TIME_MAX).map(Self::Time);

@@ -12,7 +12,7 @@ const WEIGHT_MAX: u8 = 64;
 
 /// The parameter of disciplines in which the class of a flow decides how much the flow gets.
 pub(super) const WEIGHTS: Param<Weights> =
-    Param::new("weights", "quanta that a flow of each class may send a round, class 0 first");
+    Param::new("weights", "quanta that a flow of each class may send in a round, class 0 first");
 
 /// A weight from 1 to 64 for each of 1 to 16 classes.
 #[derive(Clone, Copy, Debug, PartialEq, PartialOrd)]
@@ -45,10 +45,10 @@ impl Weights {
             (Some(weights), true) => Classifier::from_spec(spec).map(|_| weights),
             (None, false) => Ok(Self::ONE),
             (Some(_), false) => {
-                absent("classes", "rules such as [{ dscp = 46, class = 0 }], which weights ask for")
+                absent("classes", "rules such as [{ dscp = 46, class = 0 }], required by weights")
             }
             (None, true) => {
-                absent("weights", "one for each class, such as [4, 1], which classes ask for")
+                absent("weights", "one for each class, such as [4, 1], required by classes")
             }
         }
     }
@@ -65,6 +65,7 @@ impl Weights {
 }
 
 impl Quantity for Weights {
+    /// A value of `weights`.
     const WHAT: &'static str = "a list of 1 to 16 whole numbers, 1 to 64, such as [4, 1]";
     fn read(text: &str) -> Option<Self> {
         let list = text.strip_prefix('[')?.strip_suffix(']')?;
@@ -83,7 +84,7 @@ mod tests {
     use crate::spec::Value;
 
     #[test]
-    fn a_list_of_weights_is_read_in_its_range() {
+    fn list_of_weights_is_read_in_its_range() {
         let read = |weights: Vec<i64>| {
             let list = Value::List(weights.into_iter().map(Value::Integer).collect());
             WEIGHTS.of(&Spec::named("sfq").with("weights", list))

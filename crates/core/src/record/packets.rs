@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn times_count_from_the_start_and_what_never_was_stays_so() {
+    fn times_count_from_start_and_missing_stay_missing() {
         let since = record().since(1_000);
         assert_eq!([since.arrived_ns, since.departed_ns, since.released_ns], [100, 300, 400]);
         let lost = PacketRecord { departed_ns: 0, released_ns: 0, ..record() }.since(1_300);

@@ -24,6 +24,37 @@ pub fn nearest<'a>(written: &str, names: &[&'a str]) -> Option<&'a str> {
     near.filter(|(distance, _)| *distance <= most).map(|(_, name)| name)
 }
 
+/// Most names that an error shows of a long list: more would hide the right one.
+pub const NEAREST_MAX: usize = 5;
+
+/// `; nearest is fifo`, or with several `; nearest are a, b`: the [`nearest_few`]. Empty if no name is near.
+pub fn nearest_words(written: &str, names: &[&str]) -> String {
+    match &nearest_few(written, names)[..] {
+        [] => String::new(),
+        [one] => alloc::format!("; nearest is {one}"),
+        several => alloc::format!("; nearest are {}", several.join(", ")),
+    }
+}
+
+/// The names that `written` may mean, for a list too long to be shown: at most [`NEAREST_MAX`], the closest
+/// first. Names may have folders, as `bundler/main`: `written` may lack them. A name that contains `written` is
+/// near, too.
+pub fn nearest_few<'a>(written: &str, names: &[&'a str]) -> Vec<&'a str> {
+    let written = written.to_ascii_lowercase();
+    // A folder in common makes no name similar.
+    let most = 1 + written.rsplit('/').next().unwrap_or_default().len() / 4;
+    let far = |name: &&'a str| {
+        let short = name.rsplit('/').next().unwrap_or(name);
+        let least = distance(&written, name).min(distance(&written, short));
+        let holds = written.len() > 2 && name.to_ascii_lowercase().contains(&written);
+        (least <= most || holds).then_some((least, *name))
+    };
+    let mut near: Vec<(usize, &str)> = names.iter().filter_map(far).collect();
+    // The order of the list decides among equally near names.
+    near.sort_by_key(|(distance, _)| *distance);
+    near.into_iter().take(NEAREST_MAX).map(|(_, name)| name).collect()
+}
+
 /// Levenshtein's distance.
 fn distance(one: &str, other: &str) -> usize {
     let other: Vec<char> = other.chars().collect();
@@ -45,7 +76,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_mistyped_name_is_told_the_nearest_one_and_another_none() {
+    fn mistyped_name_gets_the_nearest_and_unrelated_none() {
         let names = ["cubic", "bic", "newreno", "bbr", "copa"];
         for (written, name) in [
             ("cubci", Some("cubic")),
@@ -60,6 +91,31 @@ mod tests {
         }
         assert_eq!(one_of("cpa", &["copa", "lp"]), "one of copa, lp; nearest is copa");
         assert_eq!(one_of("quic", &["copa", "lp"]), "one of copa, lp");
+    }
+
+    #[test]
+    fn long_list_shows_the_five_nearest() {
+        let names = [
+            "bundler/main",
+            "bundler/draft",
+            "l4s/main",
+            "a/paths",
+            "b/paths_1",
+            "b/paths_2",
+            "b/paths_3",
+        ];
+        for (written, near) in [
+            ("bundler/mian", &["bundler/main"][..]),
+            ("mian", &["bundler/main", "l4s/main"]),
+            ("path", &["a/paths", "b/paths_1", "b/paths_2", "b/paths_3"]),
+            ("nonesuch", &[]),
+            ("", &[]),
+        ] {
+            assert_eq!(nearest_few(written, &names), near, "{written}");
+        }
+        assert!(nearest_few("b", &["b0", "b1", "b2", "b3", "b4", "b5"]).len() == NEAREST_MAX);
+        assert_eq!(nearest_words("cpa", &["copa", "lp"]), "; nearest is copa");
+        assert_eq!(nearest_words("quic", &["copa", "lp"]), "");
     }
 
     #[test]

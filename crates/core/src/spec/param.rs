@@ -176,6 +176,7 @@ impl Parameter for DescribedParam {
 macro_rules! quantities {
     ($($type:ty: $what:literal),* $(,)?) => {$(
         impl Quantity for $type {
+            /// Type of the value.
             const WHAT: &'static str = $what;
             fn read(text: &str) -> Option<Self> {
                 text.parse().ok()
@@ -198,6 +199,7 @@ quantities! {
 }
 
 impl Quantity for f64 {
+    /// Type of the value.
     const WHAT: &'static str = "a number";
     fn read(text: &str) -> Option<Self> {
         text.parse().ok().filter(|number: &Self| number.is_finite())
@@ -208,6 +210,7 @@ impl Quantity for f64 {
 }
 
 impl Quantity for Duration {
+    /// Type of the value.
     const WHAT: &'static str = "a duration";
     fn read(text: &str) -> Option<Self> {
         parse_duration(text).ok()
@@ -218,6 +221,7 @@ impl Quantity for Duration {
 }
 
 impl Quantity for Ratio {
+    /// Type of the value.
     const WHAT: &'static str = "a share from 0 to 1";
     fn read(text: &str) -> Option<Self> {
         text.parse().ok()
@@ -241,7 +245,7 @@ mod tests {
         .within(Duration::from_millis(1)..=Duration::from_secs(10));
 
     #[test]
-    fn a_value_is_read_in_its_range_and_else_the_default_is_taken() {
+    fn value_is_checked_against_range_or_defaulted() {
         let spec = |text: &str| Spec::named("x").with("time", Value::Text(text.into()));
         assert_eq!(TIME.of(&spec("2s")), Ok(Duration::from_secs(2)));
         assert_eq!(TIME.of(&spec("10s")), Ok(Duration::from_secs(10)));
@@ -277,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn every_default_of_an_algorithm_is_taken_when_written_out() {
+    fn every_algorithm_default_is_accepted_when_written_out() {
         for algorithm in ALGORITHMS {
             let written = Spec::named(algorithm.name).with_defaults(algorithm.params);
             assert!(algorithm.build(&written).is_ok(), "{written}");

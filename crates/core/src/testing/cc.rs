@@ -27,6 +27,7 @@ use crate::qdisc::Backlog;
 use crate::spec::{Spec, Value};
 use crate::units::{ByteCount, Duration, Rate, Ratio, Timestamp};
 
+/// Segment size of the tests: a full frame (bytes).
 const MSS: ByteCount = ByteCount::new(1514);
 
 /// One call of an algorithm.
@@ -418,7 +419,7 @@ mod tests {
     }
 
     #[test]
-    fn how_often_an_algorithm_is_fed_hardly_moves_its_window() {
+    fn feeding_interval_hardly_moves_the_window() {
         let moved: Vec<String> = ALGORITHMS.iter().flat_map(moved_by_feeding).collect();
         assert!(moved.is_empty(), "{moved:#?}");
     }

@@ -122,7 +122,7 @@ impl Model {
             self.step += 1;
             self.say(which);
             let newest = self.recorded.len() - 1;
-            assert!(self.deliver(1 - which, newest), "a message of box {which} is not taken");
+            assert!(self.deliver(1 - which, newest), "a message of box {which} is not accepted");
         }
     }
 
@@ -161,7 +161,7 @@ impl Model {
         let timer = self.boxes[from].session.next_timer();
         let mut datagram = Vec::new();
         self.boxes[from].session.challenge_at(nonce, &mut datagram);
-        assert_eq!(self.boxes[from].session.next_timer(), timer, "it puts other messages off");
+        assert_eq!(self.boxes[from].session.next_timer(), timer, "it delays other messages");
         self.record(from, datagram, Some(nonce));
     }
 
@@ -178,14 +178,14 @@ impl Model {
         }
         if let Some(nonce) = self.boxes[to].session.take_answered() {
             assert!(result.is_ok(), "a rejected message answers");
-            assert!(self.delivered.contains(&nonce), "an answer to what was never heard");
+            assert!(self.delivered.contains(&nonce), "an answer to a message that never arrived");
         }
         if !matches!(result, Ok(Some(_))) {
             return false;
         }
-        assert_ne!(recorded.from, to, "a box takes its own message");
+        assert_ne!(recorded.from, to, "a box accepts its own message");
         assert!(recorded.sent_at > self.boxes[to].started_at, "a message from before the start");
-        assert!(!recorded.is_taken, "a message is taken twice");
+        assert!(!recorded.is_taken, "a message is accepted twice");
         recorded.is_taken = true;
         true
     }
@@ -193,7 +193,7 @@ impl Model {
     fn deliver_forged(&mut self, to: usize, datagram: &[u8]) {
         let timer = self.boxes[to].session.next_timer();
         let result = self.boxes[to].open(self.now, datagram, &mut self.drawn);
-        assert!(result.is_err(), "a forged message is taken");
+        assert!(result.is_err(), "a forged message is accepted");
         assert_eq!(self.boxes[to].session.take_answered(), None, "a forged message answers");
         assert_eq!(self.boxes[to].session.next_timer(), timer, "a forged message is answered");
     }
@@ -283,7 +283,7 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(64))]
 
         #[test]
-        fn no_attack_on_the_path_gets_a_message_taken_twice_or_late(
+        fn attacks_get_no_message_accepted_twice_or_late(
             operations in prop::collection::vec(operation(), 0..300),
         ) {
             let mut model = Model::default();

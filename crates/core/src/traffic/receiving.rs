@@ -69,55 +69,60 @@ const PIECES_MAX: u64 = 100;
 /// A larger lead than most windows.
 const LEAD_MAX: u64 = 10_000;
 
+/// Pieces of each acknowledgement. A sender that counts acknowledgements grows its window by as
+/// many segments.
 const PIECES: Param<u64> =
-    Param::new("pieces", "how many an acknowledgement is sent in").or(10).within(2..=PIECES_MAX);
+    Param::new("pieces", "pieces of each acknowledgement").or(10).within(2..=PIECES_MAX);
+/// Copies of each acknowledgement.
 const COPIES: Param<u64> =
-    Param::new("copies", "how often an acknowledgement is repeated").or(10).within(1..=PIECES_MAX);
+    Param::new("copies", "copies of each acknowledgement").or(10).within(1..=PIECES_MAX);
+/// Segments acknowledged ahead of arrival. A larger lead makes the round trip seem shorter.
 const LEAD: Param<u64> = Param::new(
     "lead",
-    "segments that are acknowledged ahead of those that have come; with 0 losses alone are hidden",
+    "segments that are acknowledged before they arrive; with 0, only losses are hidden",
 )
 .or(5)
 .within(0..=LEAD_MAX);
 
+/// Source of the first three conducts.
 const SAVAGE: &str = "Savage et al., CCR 29(5), 1999";
 
 /// All that plans can name.
 pub const RECEIVERS: &[Receiver] = &[
     Receiver {
         name: "honest",
-        summary: "acknowledges what has come",
+        summary: "acknowledges received segments",
         sources: &["RFC 5681"],
         params: &[],
         build: |_| Ok(Conduct::Honest),
     },
     Receiver {
         name: "dividing",
-        summary: "sends each acknowledgement in several pieces: a sender that counts acknowledgements, and not \
-                  bytes, grows its window by each",
+        summary: "sends each acknowledgement in several pieces: a sender that counts \
+                  acknowledgements instead of bytes grows its window with each piece",
         sources: &[SAVAGE, "RFC 3465", "RFC 5681 section 3.1"],
         params: &[&PIECES],
         build: |spec| PIECES.of(spec).map(|pieces| Conduct::Dividing(pieces as u32)),
     },
     Receiver {
         name: "duplicating",
-        summary: "repeats each acknowledgement: a sender that counts duplicates, and asks for no SACK \
-                  blocks, takes segments for lost and sends one for each",
+        summary: "repeats each acknowledgement: a sender that counts duplicates without SACK \
+                  blocks assumes lost segments and sends one for each copy",
         sources: &[SAVAGE, "RFC 6675 section 2"],
         params: &[&COPIES],
         build: |spec| COPIES.of(spec).map(|copies| Conduct::Duplicating(copies as u32)),
     },
     Receiver {
         name: "optimistic",
-        summary: "acknowledges segments before they have come, and lost ones as if they had: round \
-                  trips seem shorter, and losses are hidden. What is lost never comes",
+        summary: "acknowledges segments before they arrive, lost ones too: round trips seem \
+                  shorter, and losses are hidden. Lost data never arrives",
         sources: &[SAVAGE],
         params: &[&LEAD],
         build: |spec| LEAD.of(spec).map(|lead| Conduct::Optimistic(lead as u32)),
     },
     Receiver {
         name: "concealing",
-        summary: "never tells that congestion was experienced, with whatever feedback of ECN",
+        summary: "never reports CE marks, with any kind of ECN feedback",
         sources: &["RFC 3540", "Ely et al., ICNP 2001"],
         params: &[],
         build: |_| Ok(Conduct::Concealing),
@@ -161,7 +166,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_conduct_is_read_with_its_number_or_the_default() {
+    fn conduct_is_read_with_its_number_or_default() {
         let read = |text: &str| Conduct::from_spec(&text.parse().unwrap());
         assert_eq!(read("honest"), Ok(Conduct::default()));
         assert_eq!(read("dividing"), Ok(Conduct::Dividing(10)));
@@ -172,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_known_or_out_of_range_is_refused_by_name() {
+    fn unknown_or_invalid_conduct_is_refused_by_name() {
         let refused = |text: &str| Conduct::from_spec(&text.parse().unwrap()).unwrap_err();
         let pieces = "pieces = 101: allowed is a whole number, 2 to 100";
         assert_eq!(refused("dividing(pieces=101)").to_string(), pieces);

@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn every_seed_offers_the_nominal_load_within_one_percent() {
+    fn every_seed_offers_nominal_load_within_one_percent() {
         for cdf in ["caida", "mixed"] {
             for (load_mbit, secs) in [(84, 60), (84, 5), (42, 30), (12, 30), (6, 10), (900, 10)] {
                 let plan = plan(cdf, load_mbit, secs);
@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn the_main_workload_keeps_the_shape_of_its_distribution() {
+    fn main_workload_keeps_the_shape_of_its_distribution() {
         let schedule = draw(&plan("caida", 84, 60), 1);
         let sizes: Vec<u64> = schedule
             .requests()
@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn seeds_change_the_order_and_the_times_but_not_the_sizes() {
+    fn seeds_change_order_and_times_but_not_sizes() {
         let plan = plan("caida", 84, 60);
         let sorted = |seed| {
             let mut sizes: Vec<_> =
@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn large_requests_are_spread_evenly_over_the_first_85_percent() {
+    fn large_requests_are_spread_over_first_85_percent() {
         let plan = plan("caida", 84, 60);
         for seed in 0..50 {
             let schedule = draw(&plan, seed);

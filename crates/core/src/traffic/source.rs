@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn on_and_off_times_share_the_clock_by_their_means() {
+    fn on_and_off_times_divide_by_their_means() {
         let [on, off] = [50, 150].map(Duration::from_millis);
         let times = sent_in(Source::OnOff { rate: RATE, packet: PACKET, on, off }, 400);
         // A quarter of 400,000 packets; about 2,000 periods, so 5 standard errors are some 12 %.
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn sources_without_rate_packet_or_on_time_are_refused() {
+    fn sources_without_rate_packet_or_on_time_fail() {
         let nothing = Duration::ZERO;
         for (source, key) in [
             (Source::Cbr { rate: Rate::ZERO, packet: PACKET }, "rate"),

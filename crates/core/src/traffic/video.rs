@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn the_rate_follows_the_harmonic_mean_of_five_segments() {
+    fn rate_follows_harmonic_mean_of_five_segments() {
         let mut client = Client::new(video());
         // 0.85 x 4 Mbit/s is enough for 2 Mbit/s and not for 4.
         let rates: Vec<f64> = (0..4).map(|_| client.fetch(4.0)).collect();
@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn no_more_is_fetched_than_the_buffer_has_room_for() {
+    fn fetching_stops_at_the_buffer_capacity() {
         let mut client = Client::new(video());
         for _ in 0..3 {
             client.fetch(1000.0);

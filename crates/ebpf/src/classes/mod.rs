@@ -40,8 +40,9 @@ const LEAVES: u32 = 1 << 13;
 const LEAVES_AT_FIRST: u32 = 1 << 12;
 /// Leaves of one bundle, at the most.
 const LEAVES_MAX: u32 = 1 << 10;
-/// As in `bpf/classes.bpf.c`.
+/// Class of the first bundle. As in `bpf/classes.bpf.c`.
 const FIRST_CLASS: u32 = QDISC | 1;
+/// Class of the first leaf; those of bundles come before it. As in `bpf/classes.bpf.c`.
 const FIRST_LEAF: u32 = FIRST_CLASS + MAX_BUNDLES as u32;
 
 /// Where packets come from and go to, and how.
@@ -143,6 +144,7 @@ pub struct Wait {
     pub time: Duration,
 }
 
+/// Words of 8 bytes in a bundle's ledger.
 const LEDGER_WORDS: usize = size_of::<types::ledger>() / 8;
 
 /// The programs of two ports. Dropping them detaches them.

@@ -88,6 +88,7 @@ struct Slot {
     left_out: [BTreeSet<IpAddr>; 2],
 }
 
+/// Words of 8 bytes in a bundle's entry.
 const WORDS_PER_BUNDLE: usize = size_of::<types::bundle>() / 8;
 
 impl Sampler {

@@ -9,9 +9,12 @@ use super::*;
 use crate::membership::MAX_PREFIXES;
 use crate::program::tests::{Buffer, GSO_SEGS, GSO_SIZE, loaded, run, run_at_tc};
 
+/// Test vectors that core's sampling uses too.
 const VECTORS: &str = include_str!("../../../core/tests/data/sample_vectors.txt");
+/// Sampling key of the test vectors.
 pub(crate) const KEY: SamplingKey =
     SamplingKey([0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15]);
+/// Epoch size that makes each packet a boundary.
 const EVERY_PACKET: EpochSize = EpochSize::from_log2(0).unwrap();
 
 fn sampler() -> Option<Sampler> {
@@ -30,6 +33,8 @@ fn segments(sampler: &mut Sampler, frame: &[u8], gso_size: u16) -> Vec<(u64, u64
     let mut buffer: Buffer = [0; 48];
     buffer[GSO_SIZE] = gso_size.into();
     buffer[GSO_SEGS] = u32::from(gso_size != 0);
+    /// Verdict that leaves the packet to the next program (enum tcx_action_base,
+    /// include/uapi/linux/bpf.h).
     const TCX_NEXT: u32 = u32::MAX;
     assert_eq!(run_at_tc(sampler.program.as_fd(), frame, 1, &mut buffer).action, TCX_NEXT);
     let mut seen = Vec::new();
@@ -127,7 +132,7 @@ fn hashes_are_those_of_the_golden_vectors() {
 }
 
 #[test]
-fn versions_are_those_of_core_for_every_length_and_protocol() {
+fn sample_blocks_match_core_for_all_versions() {
     let Some(mut sampler) = sampler() else { return };
     for version in BlockVersion::ALL {
         let bundle = SamplerBundle { version, ..bundle("0.0.0.0/0", "0.0.0.0/0") };
@@ -154,7 +159,7 @@ pub(crate) fn tagged(frame: &[u8], is_twice: bool) -> Vec<u8> {
 }
 
 #[test]
-fn packets_in_vlans_are_counted_and_sampled_as_those_without_tags() {
+fn vlan_packets_are_sampled_like_untagged_ones() {
     let Some(mut sampler) = sampler() else { return };
     sampler.set_bundle(BundleId(1), bundle("0.0.0.0/0 ::/0", "0.0.0.0/0 ::/0")).unwrap();
     let mut bytes = ByteCount::ZERO;
@@ -171,7 +176,7 @@ fn packets_in_vlans_are_counted_and_sampled_as_those_without_tags() {
 }
 
 #[test]
-fn at_tc_super_packets_in_vlans_and_behind_nat_are_cut_up_as_core_does() {
+fn tc_segments_vlan_and_nat_packets_like_core() {
     let Some(mut sampler) = sampler_at_tc() else { return };
     let all = "0.0.0.0/0 ::/0";
     for version in &BlockVersion::ALL[1..] {
@@ -201,7 +206,7 @@ fn at_tc_super_packets_in_vlans_and_behind_nat_are_cut_up_as_core_does() {
 }
 
 #[test]
-fn neither_hashes_nor_bytes_depend_on_how_long_the_frame_is_beyond_the_packet() {
+fn frame_padding_changes_neither_hash_nor_bytes() {
     let Some(mut sampler) = sampler() else { return };
     sampler.set_bundle(BundleId(1), bundle("0.0.0.0/0", "0.0.0.0/0")).unwrap();
     let mut bytes = ByteCount::ZERO;
@@ -252,7 +257,7 @@ fn neighbour_discovery_is_no_part_of_a_bundle() {
 }
 
 #[test]
-fn boundaries_are_the_packets_whose_hash_the_epoch_size_divides() {
+fn boundary_hashes_are_multiples_of_epoch_size() {
     let Some(mut sampler) = sampler() else { return };
     let eight = EpochSize::from_log2(3).unwrap();
     sampler.set_bundle(BundleId(2), bundle("10.0.0.0/8", "10.0.0.0/8")).unwrap();
@@ -309,7 +314,7 @@ fn the_longest_destination_decides_then_the_source() {
 }
 
 #[test]
-fn a_prefix_goes_from_one_bundle_to_another_in_one_change() {
+fn prefix_moves_between_bundles_in_one_change() {
     let Some(mut sampler) = sampler() else { return };
     let (site, [one, other]) = ("10.1.0.0/16", ["10.2.0.0/16", "10.3.0.0/16"]);
     let of = |id, destination| (BundleId(id), bundle(site, destination));
@@ -323,14 +328,14 @@ fn a_prefix_goes_from_one_bundle_to_another_in_one_change() {
     assert!(matches!(twice, Error::Overlap { first: 2, second: 1, .. }), "{twice}");
     sampler.change(&[], vec![of(1, other), of(2, one)]).unwrap();
     assert_eq!([2, 3].map(|part| bundle_of(&mut sampler, part)), [Some(2), Some(1)]);
-    assert_eq!(sampler.counters(BundleId(1)).unwrap().unwrap().packets, 2, "they go on");
+    assert_eq!(sampler.counters(BundleId(1)).unwrap().unwrap().packets, 2, "counting continues");
     sampler.change(&[BundleId(1), BundleId(2)], vec![of(1, one), of(7, other)]).unwrap();
     assert_eq!([2, 3].map(|part| bundle_of(&mut sampler, part)), [Some(1), Some(7)]);
-    assert_eq!(sampler.counters(BundleId(1)).unwrap().unwrap().packets, 1, "it begins anew");
+    assert_eq!(sampler.counters(BundleId(1)).unwrap().unwrap().packets, 1, "counting restarts");
 }
 
 #[test]
-fn what_the_kernel_had_no_room_for_comes_with_the_next_change() {
+fn entries_without_room_follow_with_next_change() {
     let Some(mut sampler) = sampler() else { return };
     let filler = |number: usize| {
         let [_, rest @ ..] = (number as u32).to_be_bytes();
@@ -357,7 +362,7 @@ fn what_the_kernel_had_no_room_for_comes_with_the_next_change() {
 }
 
 #[test]
-fn both_boxes_find_the_same_bundle_however_prefixes_nest() {
+fn both_boxes_agree_on_bundles_of_nested_prefixes() {
     let destinations = ["10.0.0.0/8", "10.1.0.0/16", "10.1.2.0/24", "10.1.2.3/32"];
     let sources = ["192.0.2.0/24", "192.0.2.0/25", "192.0.2.128/25", "198.51.100.0/24"];
     let mut random = Streams::new(1).stream("bundles");
@@ -382,7 +387,7 @@ fn both_boxes_find_the_same_bundle_however_prefixes_nest() {
 }
 
 #[test]
-fn bundles_that_could_claim_the_same_packet_are_refused() {
+fn bundles_claiming_the_same_packet_are_refused() {
     let Some(mut sampler) = sampler() else { return };
     sampler.set_bundle(BundleId(1), bundle("10.1.0.0/16", "10.2.0.0/16")).unwrap();
     let error = sampler.set_bundle(BundleId(2), bundle("10.1.2.0/24", "10.2.0.0/16")).unwrap_err();
@@ -406,7 +411,7 @@ fn bundles_that_could_claim_the_same_packet_are_refused() {
 }
 
 #[test]
-fn the_tables_hold_all_bundles_of_a_hub_and_a_packet_finds_its_own() {
+fn hub_tables_hold_and_find_all_bundles() {
     let Some(mut sampler) = sampler() else { return };
     // Each site sends to 16 networks of the hub, and four of its own may be the source.
     let to: Vec<String> = (0..16).map(|net| format!("10.2.{net}.0/24")).collect();
@@ -447,7 +452,7 @@ fn marks_are_counted_and_own_addresses_are_not() {
 }
 
 #[test]
-fn what_a_sendbox_sends_itself_is_left_out_of_its_bundle_alone() {
+fn sendbox_packets_skip_only_their_own_bundle() {
     let Some(mut sampler) = sampler() else { return };
     sampler.set_bundle(BundleId(1), bundle("10.1.0.0/16", "10.2.0.0/16")).unwrap();
     sampler.set_bundle(BundleId(2), bundle("10.1.0.0/16", "10.3.0.0/16")).unwrap();
@@ -484,7 +489,7 @@ pub(crate) fn between(protocol: u8, from: (u8, u16), to: (u8, u16)) -> Vec<u8> {
 }
 
 #[test]
-fn messages_are_left_out_and_nothing_else_to_a_box() {
+fn only_messages_to_a_box_are_left_out() {
     for mut sampler in [sampler(), sampler_at_tc()].into_iter().flatten() {
         sampler.set_bundle(BundleId(1), bundle("10.1.0.0/16", "10.2.0.0/16")).unwrap();
         let is_counted = |sampler: &mut Sampler, frame: &[u8]| {
@@ -578,7 +583,7 @@ pub(crate) fn transport(is_v6: bool, protocol: u8, data: usize) -> Vec<u8> {
 }
 
 #[test]
-fn at_tc_the_packets_of_a_super_packet_are_those_of_core() {
+fn tc_segments_super_packets_like_core() {
     let Some(mut sampler) = sampler_at_tc() else { return };
     let all = "0.0.0.0/0 ::/0";
     sampler.set_bundle(BundleId(1), bundle(all, all)).unwrap();
@@ -605,7 +610,7 @@ fn at_tc_the_packets_of_a_super_packet_are_those_of_core() {
 }
 
 #[test]
-fn at_tc_a_packet_that_was_not_merged_is_sampled_as_by_xdp() {
+fn unmerged_packets_at_tc_are_sampled_like_xdp() {
     let (Some(mut xdp), Some(mut at_tc)) = (sampler(), sampler_at_tc()) else { return };
     let all = "0.0.0.0/0 ::/0";
     let bundle = SamplerBundle { version: BlockVersion::V2, ..bundle(all, all) };

@@ -18,16 +18,21 @@ use crate::mapped::MappedWords;
 use crate::skel::tcp_datapath::types;
 use crate::skel::word_of;
 
-/// Words of a record, and places of the words before the records. The high half of a record's first
-/// word is its generation, 0 while it is written.
+/// Words of 8 bytes in a record. The words before the records (`struct halves`) are one entry too.
 const RECORD_WORDS: usize = RECORD_LEN / 8;
+/// The generation is the high half of a record's first word; 0 while the record is written.
 const GENERATION_SHIFT: u32 = 32;
 /// In the position: the second half is written.
 const SECOND_HALF: u64 = 1 << 63;
+/// Place of `position`: records so far, and [`SECOND_HALF`].
 const POSITION_WORD: usize = word_of!(types::halves, position);
+/// Place of `starts`: the records before each half.
 const STARTS_WORD: usize = word_of!(types::halves, starts);
+/// Place of `is_asleep`: set by a sleeping reader, cleared by the record that wakes it.
 const ASLEEP_WORD: usize = word_of!(types::halves, is_asleep);
+/// Place of `size`: records of a half.
 const SIZE_WORD: usize = word_of!(types::halves, size);
+/// Place of `taken`: records that the reader has taken.
 const TAKEN_WORD: usize = word_of!(types::halves, taken);
 
 /// Entries of the map whose halves have `size` records each.
@@ -240,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn each_half_is_read_to_its_end_and_what_found_no_place_is_passed_over() {
+    fn halves_are_read_fully_and_skip_discarded_records() {
         let shared = Shared::new(3);
         let reader = shared.reader();
         assert_eq!(size_of_half(entries(3)), 3);
@@ -256,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn a_record_that_is_being_written_holds_back_those_after_it_and_no_other_is_lost() {
+    fn unfinished_record_delays_later_ones_without_loss() {
         let shared = Shared::new(8);
         let reader = shared.reader();
         shared.write(1);
@@ -288,8 +293,10 @@ mod tests {
     }
 
     #[test]
-    fn records_of_several_writers_come_whole_and_each_writers_in_order() {
+    fn concurrent_writers_records_stay_whole_and_ordered() {
+        /// Threads that write at the same time.
         const WRITERS: u64 = 3;
+        /// Records of each writer.
         const EACH: u64 = 30_000;
         let shared = Shared::new(64);
         let reader = shared.reader();

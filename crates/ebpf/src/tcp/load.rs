@@ -251,7 +251,7 @@ pub(super) fn register_for(options: &Options, hook: Hook) -> Result<Datapath, Er
     for (name, map) in MAPS.into_iter().zip(all) {
         handles.push(program::handle(name, map)?);
     }
-    let handles: [MapHandle; MAPS.len()] = handles.try_into().expect("as many as there are names");
+    let handles: [MapHandle; MAPS.len()] = handles.try_into().expect("one handle per name");
     let [_, wakes, _, _, free_slots, ..] = &handles;
     let pinned = pins.as_ref().and_then(Pins::kept_link);
     if pinned.is_none() {

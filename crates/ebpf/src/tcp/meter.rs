@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn measurements_cover_what_lost_records_told_and_survive_wrapping_counters() {
+    fn measurements_bridge_lost_records_and_counter_wrap() {
         let first = parsed(&report(1_000, u32::MAX - 4, 2));
         let mut meter = Meter::new(&first.head);
         let later = parsed(&report(41_000, 5, 5));

@@ -142,8 +142,9 @@ pub struct Counters {
 
 /// The mode of a slot that the queue of free slots did not take back (`MODE_STRANDED`).
 const STRANDED: u64 = 4;
-/// Places among [`pins::MAPS`] of the ring that wakes the reader and of the queue of free slots.
+/// Place among [`pins::MAPS`] of the ring that wakes the reader.
 const WAKES: usize = 1;
+/// Place among [`pins::MAPS`] of the queue of free slots.
 const FREE_SLOTS: usize = 4;
 
 /// A registered datapath. Dropping it frees the name, unless it is pinned; connections that use it go on

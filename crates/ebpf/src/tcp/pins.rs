@@ -49,8 +49,9 @@ const LAYOUT: u32 = {
     hash
 };
 
-/// FNV-1a of 32 bits (Fowler, Noll and Vo).
+/// First value of FNV-1a with 32 bits (Fowler, Noll and Vo).
 const FNV_BASIS: u32 = 0x811c_9dc5;
+/// Factor of FNV-1a with 32 bits (Fowler, Noll and Vo).
 const FNV_PRIME: u32 = 0x0100_0193;
 
 /// Goes on from `hash` with the text of a C header, without comments and blanks.
@@ -178,7 +179,9 @@ impl Drop for Pins {
 /// A BPF file system lets every user make folders, and maps found here are believed to be ours. So the
 /// folder must be ours, and no other user may be able to move it away.
 fn check_owner(folder: &Path) -> Result<(), Error> {
+    /// Mode bits: group or other users may write.
     const OTHERS_WRITE: u32 = 0o022;
+    /// Mode bit: only the owner of an entry may move it (inode(7)).
     const STICKY: u32 = 0o1000;
     // SAFETY: no arguments.
     let us = unsafe { libc::geteuid() };
@@ -241,7 +244,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_layout_is_its_declarations_and_not_what_is_said_about_them() {
+    fn layout_hash_ignores_comments() {
         let of = |text: &str| fingerprint(FNV_BASIS, text.as_bytes());
         // The published values of FNV-1a.
         assert_eq!((of(""), of("a"), of("foobar")), (FNV_BASIS, 0xe40c_292c, 0xbf9c_f968));
@@ -252,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn one_process_uses_a_folder_at_a_time_and_leaves_none_that_is_empty() {
+    fn pin_folder_is_exclusive_and_removed_when_empty() {
         let folder = std::env::temp_dir().join(format!("forebay-pins-{}", std::process::id()));
         let pins = Pins::open(&folder).unwrap();
         let refused = Pins::open(&folder).unwrap_err();
@@ -264,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_that_others_can_write_to_is_refused() {
+    fn pin_folder_writable_by_other_users_is_refused() {
         use std::fs::Permissions;
         use std::os::unix::fs::PermissionsExt;
 
@@ -285,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn what_another_version_has_pinned_is_refused_with_the_folder_and_the_way_out() {
+    fn pins_of_another_version_are_refused_with_remedy() {
         let folder = std::env::temp_dir().join(format!("forebay-layout-{}", std::process::id()));
         // As before layouts had a number; another layout; a set that misses a file.
         for strange in ["records", "00000000", &layout()] {

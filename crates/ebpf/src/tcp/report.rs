@@ -239,9 +239,11 @@ pub enum Record {
     Report(Report),
 }
 
-/// Bits of `flags`.
+/// Bit of `flags`: the application had nothing to send (`REPORT_APP_LIMITED`).
 const APP_LIMITED: u32 = 1 << 0;
+/// Bit of `flags`: the connection has filled its window (`REPORT_CWND_LIMITED`).
 const CWND_LIMITED: u32 = 1 << 1;
+/// The bits of `flags` from this one on count idle timeouts (`REPORT_IDLE_SHIFT`).
 const IDLE_SHIFT: u32 = 8;
 /// Largest segment: an IP packet's length has 16 bits.
 const MSS_MAX: u32 = 65_535;
@@ -422,7 +424,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn records_of_another_size_or_with_impossible_values_are_refused() {
+    fn malformed_records_are_refused() {
         let report = blank(Events::ROUND);
         let bytes = report.as_bytes();
         assert!(Record::parse(bytes).is_some());
@@ -466,7 +468,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn events_come_in_the_order_in_which_they_happened() {
+    fn events_keep_their_order_of_occurrence() {
         let events = |bits: &[Events], state: u8| {
             let bits = bits.iter().fold(0, |sum, event| sum | event.bits());
             let mut record = blank(Events::from_bits(bits));

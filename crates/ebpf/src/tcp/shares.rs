@@ -13,12 +13,17 @@ use crate::mapped::MappedWords;
 use crate::skel::tcp_datapath::types;
 use crate::skel::word_of;
 
-/// Words of a set, one for each cell, and places of the words in `struct shares`.
+/// Words of a set, one for each cell.
 const SET_WORDS: usize = size_of::<types::holder_set>() / 8;
+/// Place of `used`: taken slots, and slots that are being decided on.
 const USED_WORD: usize = word_of!(types::shares, used);
+/// Place of `slots`: the number of all slots.
 const SLOTS_WORD: usize = word_of!(types::shares, slots);
+/// Place of `reserve`: slots for root alone.
 const RESERVE_WORD: usize = word_of!(types::shares, reserve);
+/// Place of `hash`: the secret odd number that maps uids to their sets.
 const HASH_WORD: usize = word_of!(types::shares, hash);
+/// Place of `shift`: 64 less the bits of a set's number.
 const SHIFT_WORD: usize = word_of!(types::shares, shift);
 /// A uid gets another slot while it holds at most this many times the free slots (`bpf/tcp_share.h`): alone
 /// it has three quarters at most.

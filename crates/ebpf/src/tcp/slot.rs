@@ -20,6 +20,7 @@ use crate::skel::Plain;
 use crate::skel::tcp_datapath::types;
 pub(crate) use crate::skel::tcp_datapath::types::slot as Slot;
 
+/// Words of 8 bytes in a slot.
 const SLOT_WORDS: usize = size_of::<Slot>() / 8;
 
 /// When a report closes, unless an event closes it at once.
@@ -86,8 +87,10 @@ impl Decision {
     }
 }
 
-/// Bits of `flags`; the lowest two are the kind of slow start.
+/// Bit of `flags`: a report each round trip (`LAW_PER_ROUND`). The lowest two bits are the kind of
+/// slow start.
 pub(crate) const PER_ROUND: u16 = 1 << 2;
+/// Bit of `flags`: each report wakes the reader (`LAW_WAKE`).
 pub(crate) const WAKE: u16 = 1 << 3;
 
 /// The kind of slow start as the datapath numbers it.
@@ -196,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn a_decision_is_the_limits_of_an_algorithm_in_segments() {
+    fn decision_converts_limits_to_segments() {
         let limits = SendLimits {
             cwnd: Some(ByteCount::new(20 * 1448 + 1447)),
             ssthresh: None,

@@ -14,59 +14,71 @@ use serde_json::json;
 use super::run::{BUILD, parse_sets};
 use super::{jobs, refuse, share};
 use forebay::commands::foreign_rust::in_sets;
+use forebay::commands::interrupt::resume_after_interrupt;
 use forebay::commands::python::Python;
 use forebay::print;
 
-/// Arguments of `forebay bench`.
+/// Benchmark congestion-control algorithms, and compare them.
+///
+/// Always simulates unless --backend says otherwise, unlike `forebay run`, which uses real kernels
+/// by default.
+///
+/// Exit code 1: an experiment failed or missed its published results; 130: you pressed Ctrl-C. The
+/// same command then continues.
 #[derive(clap::Args)]
+#[command(after_help = "Examples:\n  \
+    forebay bench ./my_cc bbr cubic               # your own crate, BBR and CUBIC\n  \
+    forebay bench cubic bbr --only loss_resilience,competition_duel\n  \
+    forebay bench ./my_cc cubic newreno --suite rfc9743")]
 pub struct Bench {
-    /// The algorithms to test, as flows name them: newreno, cubic, "copa(mode_switching=true)", agent:bbr, bpf:cubic,
-    /// kernel:NAME .. or the folder of a crate with an algorithm of your own, such as ./my_cc, which `forebay
-    /// new-algorithm` writes.
+    /// Algorithms to test, as flows name them: newreno, cubic, "copa(mode_switching=true)",
+    /// agent:bbr, bpf:cubic, kernel:NAME; or the folder of your own crate, such as ./my_cc, which
+    /// `forebay new-algorithm` creates.
     #[arg(value_name = "ALGORITHM", required_unless_present = "list")]
     algorithms: Vec<String>,
     #[command(flatten)]
     python: Python,
-    /// Which experiments: ccperf, ccperf's, with a scorecard; or rfc9743, by which the IETF's evaluation criteria are
-    /// judged, with a verdict on each.
+    /// Set of experiments: ccperf (the benchmark ccperf, with a scorecard) or rfc9743 (the
+    /// evaluation criteria of the IETF, with a verdict on each).
     #[arg(long, default_value = "ccperf", value_name = "NAME")]
     suite: Suite,
-    /// Only these experiments, such as loss_resilience,competition_duel; --list names them all.
+    /// Run only these experiments, such as loss_resilience,competition_duel; --list prints all.
     #[arg(long, value_delimiter = ',', value_name = "NAME,..")]
     only: Vec<String>,
-    /// Back end that runs them: sim, the packet simulator, emu, real kernels over an emulated link, or ns3, that
-    /// simulator where libns3-dev is installed.
+    /// Back end: sim (the packet simulator), emu (real kernels over an emulated link) or ns3 (needs
+    /// libns3-dev).
     #[arg(long, default_value = "sim", value_name = "NAME")]
     backend: String,
-    /// Replace the seeds of every experiment, both ends included.
+    /// Use these seeds in every experiment, both ends included.
     #[arg(long, value_name = "A..B")]
     seeds: Option<Seeds>,
-    /// Add seeds, from six on, until the 95 % interval of each score is at most this share of its scale (0 to 1) or no
-    /// seeds are left.
+    /// Start with six seeds. Add seeds until the 95 % interval of each score is at most this share
+    /// of its scale (0 to 1), or until no seeds are left.
     #[arg(long, value_parser = share, value_name = "SHARE")]
     until: Option<f64>,
-    /// Use the settings of the experiments' authors instead of this project's. The report compares the published
-    /// results with the measured ones, and shows whether they are met.
+    /// Use the settings of the experiments' authors instead of this project's. The report compares
+    /// measured with published results.
     #[arg(long)]
     as_published: bool,
-    /// Replaces a value in every experiment, such as stop=90s; may be repeated. Results under other values are not
-    /// compared.
+    /// Override a value in every experiment, such as stop=90s. May be repeated. Results with other
+    /// values are not compared.
     #[arg(long = "set", value_name = "KEY=VALUE")]
     sets: Vec<String>,
-    /// Runs at a time [default: one a processor with sim and ns3, 1 with emu].
+    /// Runs at a time [default: one for each processor with sim and ns3, 1 with emu].
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..=1024), value_name = "N")]
     jobs: Option<u16>,
-    /// Where results go, a folder an experiment, and the report over all. Algorithms that were tested there before stay
-    /// in the report [default: out/bench, of rfc9743 out/rfc9743].
+    /// Folder for the report, and for one folder of results for each experiment. Algorithms that
+    /// you tested there before stay in the report [default: out/bench or out/rfc9743].
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
-    /// Print one JSON document on stdout and nothing else there.
+    /// Print one JSON document and nothing else on stdout.
     #[arg(long)]
     json: bool,
-    /// Run again even where the store has results. Earlier results stay; the newest valid run counts.
+    /// Make runs again that the store has already. Earlier results stay; the newest valid run
+    /// counts.
     #[arg(long)]
     force: bool,
-    /// Say which experiments there are instead of running them.
+    /// List the experiments, and run nothing.
     #[arg(long)]
     list: bool,
 }
@@ -97,7 +109,7 @@ impl Bench {
                 let runs = plan.cells.len() as u64 * plan.seeds.iter().count() as u64;
                 vec![plan.name.clone(), runs.to_string(), plan.title.clone()]
             });
-            let titles = ["experiment", "runs", "what it shows"].map(String::from);
+            let titles = ["experiment", "runs", "title"].map(String::from);
             print(&text_table(&titles, &rows.collect::<Vec<_>>()))?;
             return Ok(ExitCode::SUCCESS);
         }
@@ -110,6 +122,7 @@ impl Bench {
             build: BUILD,
             ..Options::default()
         };
+        resume_after_interrupt()?;
         let found = bench(&request, &options, &mut progress::of_each_on_stderr());
         let found = found.map_err(refuse)?;
         print(&if self.json { format!("{:#}\n", json!(found)) } else { text(&found) })?;

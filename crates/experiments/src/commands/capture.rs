@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use forebay_core::spec::one_of;
 use forebay_core::units::{ByteCount, Duration, format_duration};
 use forebay_lab::capture::{self, CaptureError, Written};
 use forebay_lab::plan::{Experiment, Plan};
@@ -12,46 +13,48 @@ use super::run::{note_replacements, parse_sets};
 use forebay::commands::foreign_rust::{With, in_sets};
 use forebay::{BadInput, print};
 
-/// Arguments of `forebay capture`.
+/// Write packets for Wireshark, or connections for qlog viewers.
 ///
-/// If a queue dropped or marked a packet, each capture of it has a comment. Wireshark takes a packet that it sees at
-/// two points for a retransmission: capture at one, or filter by frame.interface_name.
+/// Makes one run. If a queue dropped or marked a packet, each capture of that packet has a comment.
+/// Capture at one point, or filter by frame.interface_name: Wireshark reports a packet that it sees
+/// at two points as a retransmission.
 #[derive(clap::Args)]
-#[command(after_help = "Example: what two senders did, for Wireshark\n  \
+#[command(after_help = "Examples:\n  \
     forebay capture ccperf/responsiveness_step --pcapng step.pcapng\n  \
     tshark -r step.pcapng -Y 'frame.comment contains \"dropped\"'")]
 pub struct Capture {
-    /// A plan: the path of a file, or a name that `forebay list plans` shows.
+    /// Plan: the path of a file, or a name from `forebay list plans`.
     #[arg(value_name = "PLAN")]
     plan: String,
-    /// Back end that runs it: sim, the packet simulator, or emu, real kernels over an emulated link.
+    /// Back end: sim (the packet simulator) or emu (real kernels over an emulated link).
     #[arg(long, default_value = "sim", value_name = "NAME")]
     backend: String,
-    /// The arm to run [default: the plan's first].
+    /// Arm to run [default: the first of the plan].
     #[arg(long, value_name = "NAME")]
     arm: Option<String>,
-    /// The cell of the plan's grid [default: the first].
+    /// Cell to run [default: the first of the plan].
     #[arg(long, value_name = "NAME")]
     cell: Option<String>,
-    /// Seed of the run [default: the plan's first].
+    /// Seed of the run [default: the first of the plan].
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
-    /// Override a value of the plan, such as bottleneck.rate=48Mbit/s.
+    /// Override a value of the plan, such as bottleneck.rate=48Mbit/s. May be repeated.
     #[arg(long = "set", value_name = "KEY=VALUE")]
     sets: Vec<String>,
     #[command(flatten)]
     with: With,
-    /// Write the packets to this file, headers alone.
+    /// Write the headers of packets to this file.
     #[arg(long, value_name = "FILE", required_unless_present = "qlog")]
     pcapng: Option<PathBuf>,
-    /// Where packets are captured: sender, receiver, and of each link NAME-in and NAME-out, or all; emulated, sender
-    /// is site A and receiver site B.
+    /// Points at which to capture: sender, receiver, NAME-in or NAME-out of a link, or all. With
+    /// emu, sender is site A and receiver is site B.
     #[arg(long = "at", value_delimiter = ',', default_value = "sender", value_name = "POINT,..")]
     points: Vec<String>,
-    /// Write windows, round trips, losses and packets of each simulated TCP connection to this file, in qlog 0.3.
+    /// Write windows, round trips, losses and packets of each simulated TCP connection to this file
+    /// (qlog 0.3).
     #[arg(long, value_name = "FILE")]
     qlog: Option<PathBuf>,
-    /// Most bytes of each file; later packets are left out.
+    /// Largest size of each file, which later packets do not enter.
     #[arg(long, default_value = "256MB", value_name = "SIZE")]
     limit: ByteCount,
 }
@@ -75,8 +78,10 @@ impl Capture {
             pcapng: self.pcapng,
             qlog: self.qlog,
         };
-        let refused = |error: CaptureError| -> anyhow::Error {
-            if error.is_bad_input() { BadInput(error.to_string()).into() } else { error.into() }
+        let refused = |error: CaptureError| match error {
+            CaptureError::Backend(error) => refuse(error),
+            error if error.is_bad_input() => BadInput(error.to_string()).into(),
+            error => error.into(),
         };
         let captured = capture::capture(&experiment, &wanted, &mut |_| ()).map_err(refused)?;
         let packets = wanted.pcapng.zip(captured.pcapng).map(|it| (it, "packets"));
@@ -87,7 +92,9 @@ impl Capture {
             if let Some(at_ns) = full_at_ns {
                 let at = format_duration(Duration::from_millis(at_ns / 1_000_000));
                 let (path, limit) = (path.display(), self.limit);
-                eprintln!("note: {path}: full at {at} of the run: --limit {limit} is its most");
+                eprintln!(
+                    "note: {path}: reached --limit {limit} at {at} of the run; later packets are missing"
+                );
             }
         }
         Ok(ExitCode::SUCCESS)
@@ -114,7 +121,7 @@ fn find<'a, T>(
     };
     found.ok_or_else(|| {
         let known: Vec<&str> = all.iter().map(|it| name_of(it).as_str()).collect();
-        let (name, known) = (name.unwrap_or_default(), known.join(", "));
-        BadInput(format!("--{flag} {name}: allowed is one of {known}")).into()
+        let name = name.unwrap_or_default();
+        BadInput(format!("--{flag} {name}: allowed is {}", one_of(name, &known))).into()
     })
 }

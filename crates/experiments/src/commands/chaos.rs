@@ -10,27 +10,39 @@ use serde_json::json;
 
 use super::refuse;
 use super::run::BUILD;
+use forebay::commands::interrupt::resume_after_interrupt;
 use forebay::{BadInput, print};
 
-/// Arguments of `forebay chaos`.
+/// Test a bundle under random faults, next to a run without boxes.
+///
+/// Draws a sequence of faults for each seed: on links, packets, messages and boxes. Runs it with
+/// boxes and without, and compares the two runs.
+///
+/// Exit code 1: a run with boxes was worse than a rule allows, or a sequence could not be judged;
+/// 130: you pressed Ctrl-C. The same command then continues.
 #[derive(clap::Args)]
+#[command(after_help = "Examples:\n  \
+    forebay chaos\n  \
+    forebay chaos --seeds 17..17 --force\n  \
+    forebay chaos --seeds 1..5 --backend emu --keep-logs")]
 pub struct Arguments {
-    /// The sequences, each drawn from its seed; both ends included.
+    /// Seeds of the sequences, both ends included.
     #[arg(long, default_value = "1..200", value_name = "A..B")]
     seeds: Seeds,
-    /// Back end that runs them: sim, the packet simulator, or emu, real kernels over an emulated link.
+    /// Back end: sim (the packet simulator) or emu (real kernels over an emulated link).
     #[arg(long, default_value = "sim", value_name = "NAME")]
     backend: String,
-    /// Where results go: a line of JSON a sequence, and a plan of each that breaks a rule.
+    /// Folder for results: one line of JSON for each sequence, and a plan for each that breaks a
+    /// rule.
     #[arg(long, default_value = "out/chaos", value_name = "DIR")]
     out: PathBuf,
-    /// Run sequences again that have results already.
+    /// Run sequences again that have results.
     #[arg(long)]
     force: bool,
-    /// Keep the files of the runs of emu in the folder of results.
+    /// Keep the files of runs with emu in the folder of results.
     #[arg(long)]
     keep_logs: bool,
-    /// Print one JSON document on stdout and nothing else there.
+    /// Print one JSON document and nothing else on stdout.
     #[arg(long)]
     json: bool,
 }
@@ -42,6 +54,7 @@ impl Arguments {
         let backend = backend::open(&self.backend).map_err(refuse)?;
         let mut chaos = Chaos::new(&*backend, BUILD.commit, &self.out).map_err(refused)?;
         chaos.keep_logs = self.keep_logs;
+        resume_after_interrupt()?;
         let mut rows = Vec::new();
         for seed in self.seeds.iter() {
             let known = if self.force { None } else { chaos.known(seed) };

@@ -3,38 +3,47 @@
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use forebay_core::spec::nearest_words;
 use forebay_lab::compare::{self, CompareOptions, ComparedSide, Comparison, FigurePlace};
+use forebay_lab::metrics::catalogue;
 use forebay_lab::output::text_table;
 use serde_json::json;
 
 use super::{refuse, share};
 use forebay::{BadInput, print, within};
 
-/// Arguments of `forebay compare`.
+/// Compare two folders of results.
+///
+/// Prints each metric of each arm that changed significantly from OLD to NEW.
 #[derive(clap::Args)]
+#[command(after_help = "Examples:\n  \
+    forebay compare out/before out/after\n  \
+    forebay compare out/before out/after --metric throughput --above 0.05\n  \
+    forebay compare out/before out/after --fail --report diff.html")]
 pub struct Compare {
-    /// A folder that `forebay run --out` wrote, or that of all experiments of `forebay bench` or `reproduce`.
+    /// Folder of `forebay run --out`, or the folder over all experiments of `forebay bench` or
+    /// `reproduce`.
     #[arg(value_name = "OLD")]
     old: PathBuf,
-    /// Another one, such as that of a later commit.
+    /// Folder to compare with, for example of a later commit.
     #[arg(value_name = "NEW")]
     new: PathBuf,
-    /// Only metrics whose name contains this.
+    /// Show only metrics whose names contain TEXT.
     #[arg(long, default_value = "", value_name = "TEXT")]
     metric: String,
-    /// Only metrics whose median differs by at least this share, 0 to 1.
+    /// Show only metrics whose median changes by at least this share, 0 to 1.
     #[arg(long, default_value_t = 0.02, value_parser = share, value_name = "SHARE")]
     above: f64,
-    /// Chance that anything at all is called where nothing differs, 0.001 to 0.5.
+    /// Largest chance of any false alarm in the whole comparison, 0.001 to 0.5.
     #[arg(long, default_value_t = 0.01, value_parser = level, value_name = "SHARE")]
     level: f64,
-    /// End with exit code 1 where anything differs, or could not be compared, for continuous integration.
+    /// Exit with code 1 if a metric changed or could not be compared, for continuous integration.
     #[arg(long)]
     fail: bool,
-    /// Print one JSON document on stdout and nothing else there.
+    /// Print one JSON document and nothing else on stdout.
     #[arg(long)]
     json: bool,
-    /// Draw what differs into this HTML file.
+    /// Write figures of the changes into this HTML file.
     #[arg(long, value_name = "FILE")]
     report: Option<PathBuf>,
 }
@@ -48,8 +57,10 @@ impl Compare {
             CompareOptions { level: self.level, above: self.above, metric: self.metric.clone() };
         let found = compare::compare(old, new, &options);
         if found.figures == 0 && !self.metric.is_empty() {
+            let names: Vec<&str> = catalogue().map(|entry| entry.name).collect();
+            let near = nearest_words(&self.metric, &names);
             let refusal = format!(
-                "--metric {}: allowed is a part of the name of a metric that both folders have",
+                "--metric {}: allowed is a part of the name of a metric that both folders have{near}",
                 self.metric
             );
             return Err(BadInput(refusal).into());

@@ -7,27 +7,32 @@ use forebay_lab::compare::ns3::{Simulated, Totals, Truth, Truths};
 
 use forebay::{BadInput, print};
 
-/// Arguments of `forebay compare-ns3`.
+/// Compare the simulator with recorded runs of ns-3.
+///
+/// A pair is a metric of a run. It holds if the simulator's median over nine start times is near
+/// ns-3's values over several. With random losses, the mean over ten seeds counts. Runs are tight,
+/// loose or unstable: the throughput of ns-3 itself varies between its starts by little, more or
+/// much.
+///
+/// Exit code 1: fewer than 95 % of the tight pairs hold, or a loose pair or a pair with losses does
+/// not.
 #[derive(clap::Args)]
-#[command(
-    after_help = "A pair is a metric of a run. It holds where the simulator's median of nine starts is near what ns-3 had in \
-    several, or its mean of ten seeds where losses are random. Runs are tight, loose or unstable by how much the \
-    throughput of ns-3's own starts differs.\n\n\
-    Exit code 1: fewer than 95 % of the tight pairs hold, or a loose or a loss pair does not.\n\n\
-    Example: where does Vegas differ?\n  \
-    forebay compare-ns3 --file traces/ns3/more_runs.json Vegas"
-)]
+#[command(after_help = "Examples:\n  \
+    forebay compare-ns3 --file traces/ns3/ground_truth.json\n  \
+    forebay compare-ns3 --file traces/ns3/more_runs.json Vegas")]
 pub struct CompareNs3 {
-    /// Runs of ns-3, such as those in traces/ns3; `cargo xtask ns3-runs` makes more.
+    /// File with runs of ns-3, such as traces/ns3/*.json; `cargo xtask ns3-runs` makes more.
     #[arg(long, value_name = "FILE")]
     file: PathBuf,
-    /// Only runs whose names contain one of these.
+    /// Compare only runs whose names contain one of these texts.
     #[arg(value_name = "NAME")]
     names: Vec<String>,
-    /// Show throughput and round trip second by second, too, next to those from ns-3 if FILE has them.
+    /// Also show throughput and round trip second by second, next to the values of ns-3 if FILE has
+    /// these.
     #[arg(long, conflicts_with = "json")]
     series: bool,
-    /// Print one JSON document on stdout and nothing else there: for each class how many pairs hold, and of how many.
+    /// Print one JSON document and nothing else on stdout: for each class, the number of pairs and
+    /// of pairs that hold.
     #[arg(long)]
     json: bool,
 }

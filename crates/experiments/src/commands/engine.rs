@@ -55,12 +55,14 @@ impl Work<'_> {
         let package = "python3 with the package forebay[ray]";
         let started = self.command(address, sources).status();
         let status = started.map_err(|error| {
-            BadInput(format!("--engine {address}: python3: {error}: allowed is {package} in PATH"))
+            anyhow::anyhow!("--engine {address}: python3: {error}: allowed is {package} in PATH")
         })?;
         match status.code() {
             Some(0) => Ok(()),
             Some(2) => Err(BadInput(format!("--engine {address}: refused, see above")).into()),
-            _ => anyhow::bail!("--engine {address}: {status}, see above; it needs {package}"),
+            _ => {
+                anyhow::bail!("--engine {address}: {status}, see above; the engine needs {package}")
+            }
         }
     }
 
@@ -90,7 +92,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_engine_is_named_or_refused_with_those_that_there_are() {
+    fn unknown_engine_is_refused_with_known_names() {
         assert_eq!("threads".parse::<Engine>(), Ok(Engine::Threads));
         for address in ["ray", "ray://head:10001"] {
             assert_eq!(address.parse::<Engine>(), Ok(Engine::Ray(address.into())));
@@ -100,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn the_package_is_told_all_that_the_run_was_asked_for() {
+    fn python_package_gets_all_arguments_of_run() {
         let sets = ["stop=2s".to_string(), "flow.web.count=3".to_string()];
         let work = Work {
             plan: "bundler/main",

@@ -9,35 +9,38 @@ use forebay_lab::store::Store;
 use super::refuse;
 use forebay::{BadInput, print};
 
-/// Arguments of `forebay export`.
+/// Write results as CSV or Parquet for other programs.
 #[derive(clap::Args)]
+#[command(after_help = "Examples:\n  \
+    forebay export out/bench --format parquet\n  \
+    forebay export out/bundler/main --arm status_quo --metric rtt_p50_ms")]
 pub struct Export {
-    /// A folder that `forebay run --out` wrote, or the folder over all experiments of `forebay bench` or
+    /// Folder of `forebay run --out`, or the folder over all experiments of `forebay bench` or
     /// `reproduce`.
     #[arg(value_name = "DIR")]
     folder: PathBuf,
-    /// Format of the files, one for each table and one for the summary of the arms.
+    /// Format of the files: one for each table, and one for the summary of the arms.
     #[arg(long, default_value = "csv")]
     format: Format,
-    /// Where they go [default: DIR/csv or DIR/parquet].
+    /// Folder for the files [default: DIR/csv or DIR/parquet].
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
-    /// Only runs of these plans.
+    /// Export only runs of these plans.
     #[arg(long = "plan", value_delimiter = ',', value_name = "NAME,..")]
     plans: Vec<String>,
-    /// Only runs of these arms.
+    /// Export only runs of these arms.
     #[arg(long = "arm", value_delimiter = ',', value_name = "NAME,..")]
     arms: Vec<String>,
-    /// Only these metrics, and quantities over time.
+    /// Export only these metrics and quantities over time.
     #[arg(long = "metric", value_delimiter = ',', value_name = "NAME,..")]
     metrics: Vec<String>,
 }
 
 #[derive(Clone, Copy, clap::ValueEnum)]
 enum Format {
-    /// Text with a head of column names (RFC 4180).
+    /// Text with a line of column names (RFC 4180).
     Csv,
-    /// Apache Parquet: with the type of each column, packed with LZ4.
+    /// Apache Parquet with typed columns, compressed with LZ4.
     Parquet,
 }
 

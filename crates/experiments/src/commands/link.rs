@@ -15,20 +15,22 @@ use forebay_lab::traces::{self, LinkTrace, Understood};
 #[cfg(feature = "host")]
 use forebay_scenario::{self as scenario, Property};
 
-/// Arguments of `forebay link`.
+/// Run a command behind an emulated link.
 ///
-/// The command runs in a network namespace of its own. Its only way out is the emulated link to
-/// this machine. This machine's address there is in $FOREBAY_LINK_OUTSIDE and is the default route.
-/// The command cannot reach services on this machine's loopback address. It reaches other hosts
-/// only if this machine forwards and translates its packets.
+/// The command runs in its own network namespace. Its only way out is the emulated link to this
+/// machine. $FOREBAY_LINK_OUTSIDE has this machine's address at the link, which is also the default
+/// route. The command cannot reach services on this machine's loopback address. It reaches other
+/// hosts only if this machine forwards and translates its packets.
 ///
-/// Needs root. Exits with the command's status; a summary of both directions goes to stderr.
+/// Needs root. Prints a summary of both directions on stderr.
+///
+/// Exit code: that of the command, or 128 and the number of the signal that ended it. If the command
+/// did not start: 1 without root, and 2 for a wrong option or an unknown command.
 #[derive(clap::Args)]
-#[command(
-    after_help = "Example: an echo of 50 ms through 10 Mbit/s, with a queue of its own kind\n  \
+#[command(after_help = "Examples:\n  \
     forebay link --rate 10Mbit/s --delay 25ms --qdisc 'fq_codel(limit=1000p)' -- \\\n    \
-    sh -c 'ping -c 3 $FOREBAY_LINK_OUTSIDE'"
-)]
+    sh -c 'ping -c 3 $FOREBAY_LINK_OUTSIDE'\n  \
+    forebay link --trace traces/leo_handovers.csv -- sh -c 'ping -c 20 $FOREBAY_LINK_OUTSIDE'")]
 pub struct Link {
     #[command(flatten)]
     forward: Forward,
@@ -37,7 +39,7 @@ pub struct Link {
     /// Seed of losses, reordering and queues.
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Write a record of every packet and samples of the queues to this directory.
+    /// Write a record of every packet, and samples of the queues, into this folder.
     #[arg(long, value_name = "DIR")]
     log: Option<PathBuf>,
     /// The command and its arguments.
@@ -52,43 +54,47 @@ struct Forward {
     /// Rate of Ethernet frames [default: unlimited].
     #[arg(long, value_parser = parse_link_rate, value_name = "RATE")]
     rate: Option<Rate>,
-    /// A trace: CSV with time_ms or time_s and any of rate_mbps, delay_ms or rtt_ms (half of it each way) and loss;
-    /// mahimahi, one line per chance to send 1500 bytes, in milliseconds; or what iperf3 --json prints.
+    /// Trace to follow: CSV with time_ms or time_s and any of rate_mbps, delay_ms, rtt_ms (half in
+    /// each direction) and loss; mahimahi (one line for each chance to send 1500 bytes, in
+    /// milliseconds); or the output of iperf3 --json.
     #[arg(long, value_parser = trace, value_name = "FILE")]
     trace: Option<ReadTrace>,
-    /// After its end a trace begins again, or its last values hold.
+    /// After the end of a trace: repeat it, or hold its last values.
     #[arg(long, value_enum, default_value_t, value_name = "END")]
     trace_end: TraceEnd,
-    /// Propagation delay, one way [default: 0ms].
+    /// Propagation delay in one direction [default: 0ms].
     #[arg(long, value_parser = parse_duration, value_name = "TIME")]
     delay: Option<Duration>,
-    /// Each packet takes longer than the delay, uniformly up to this, 0s to 1s, and waits for those before it.
+    /// Largest additional delay, 0s to 1s: each packet takes a uniformly random part of it, and
+    /// packets keep their order.
     #[arg(long, value_parser = jitter, default_value = "0s", value_name = "TIME")]
     jitter: Duration,
-    /// Packets leave together, at whole multiples of this, 0s to 1s, as those of a radio link that waits for its turn.
+    /// Interval at whose multiples packets leave together, 0s to 1s, as on a radio link that waits
+    /// for its turn.
     #[arg(long, value_parser = jitter, default_value = "0s", value_name = "TIME")]
     batch: Duration,
-    /// Share of the packets that are lost [default: 0].
+    /// Share of packets that the link loses [default: 0].
     #[arg(long, value_name = "SHARE", value_parser = ratio)]
     loss: Option<Ratio>,
-    /// Share of the packets that are held back; above 0 packets also overtake when a trace shortens the delay.
+    /// Share of packets that the link holds back. Above 0, packets also overtake when a trace
+    /// shortens the delay.
     #[arg(long, default_value = "0", value_name = "SHARE", value_parser = ratio)]
     reorder: Ratio,
-    /// How many later packets overtake one that is held back.
+    /// Number of later packets that overtake a packet that is held back.
     #[arg(long, default_value_t = 3, value_name = "N")]
     reorder_packets: u32,
-    /// The queue, such as fifo, sfq(limit=1200p) or codel(target=5ms).
+    /// Queueing discipline, such as fifo, sfq(limit=1200p) or codel(target=5ms).
     #[arg(long, default_value = "fifo", value_parser = spec, value_name = "QDISC")]
     qdisc: Spec,
 }
 
-/// The link from this machine to the command. Values left out are as for the other direction.
+/// The link from this machine to the command. Omitted values are those of the other direction.
 #[derive(clap::Args)]
 struct Reverse {
     /// Rate towards the command.
     #[arg(long, value_parser = parse_link_rate, value_name = "RATE")]
     reverse_rate: Option<Rate>,
-    /// Trace of the link towards the command; what it does not set is as for the other direction.
+    /// Trace towards the command; the other direction gives the values that it does not set.
     #[arg(long, value_parser = trace, value_name = "FILE")]
     reverse_trace: Option<ReadTrace>,
     /// Delay towards the command.
@@ -106,10 +112,10 @@ struct Reverse {
     /// Reordering towards the command.
     #[arg(long, value_name = "SHARE", value_parser = ratio)]
     reverse_reorder: Option<Ratio>,
-    /// Overtaking packets towards the command.
+    /// Number of overtaking packets towards the command.
     #[arg(long, value_name = "N")]
     reverse_reorder_packets: Option<u32>,
-    /// Queue towards the command.
+    /// Queueing discipline towards the command.
     #[arg(long, value_parser = spec, value_name = "QDISC")]
     reverse_qdisc: Option<Spec>,
 }
@@ -333,7 +339,7 @@ fn summary(name: &str, link: &forebay_core::record::LinkRecord, elapsed: Duratio
     let mut line = format!(
         "{name:<3} {mbit_per_sec:.2} Mbit/s, {} packets through, {} dropped by the queue, {} lost; \
          in the queue {sojourn_p50:.1} ms (median), {sojourn_p99:.1} ms (p99), \
-         {sojourn_max:.1} ms (most); late by {late_p99:.2} ms (p99), {late_max:.2} ms (most)",
+         {sojourn_max:.1} ms (max); late by {late_p99:.2} ms (p99), {late_max:.2} ms (max)",
         link.packets_out, link.drops_queue, link.drops_loss,
     );
     if link.marks_queue > 0 {

@@ -4,29 +4,38 @@ use std::fmt::{self, Write as _};
 use std::process::ExitCode;
 
 use forebay::commands::list::{List, What};
-use forebay::print;
+use forebay::{BadInput, print};
+use forebay_core::spec::nearest_words;
 use forebay_lab::metrics::{Entry, HOLES, NOTATION, SERIES, catalogue};
 use forebay_lab::plan::Plan;
-use forebay_lab::plan::library::runnable_plans;
+use forebay_lab::plan::library::{runnable_plans, title};
 use forebay_lab::plan::paths::{PATHS, Path};
 use serde_json::{Value, json};
 
 use super::refuse;
 
 /// Prints the list on stdout.
-pub fn execute(List { what, json, .. }: &List) -> anyhow::Result<ExitCode> {
-    if *json {
-        print(&format!("{:#}\n", as_json(*what)?))?;
+pub fn execute(list: &List) -> anyhow::Result<ExitCode> {
+    list.check_pattern()?;
+    let pattern = list.pattern.as_deref();
+    if list.json {
+        print(&format!("{:#}\n", as_json(list.what, pattern)?))?;
     } else {
-        print(&as_text(*what)?)?;
+        print(&as_text(list.what, pattern)?)?;
     }
     Ok(ExitCode::SUCCESS)
 }
 
-fn as_text(what: What) -> anyhow::Result<String> {
+fn as_text(what: What, pattern: Option<&str>) -> anyhow::Result<String> {
     let mut list = String::new();
     match what {
-        What::Plans => plans(&mut list)?,
+        What::Plans => {
+            let plans = plans(pattern)?;
+            let width = plans.iter().map(|(name, _)| name.len()).max().unwrap_or_default();
+            for (name, title) in plans {
+                writeln!(list, "{name:width$}  {title}")?;
+            }
+        }
         What::Paths => {
             for path in &*PATHS {
                 let values = path.values().map(|(key, value)| format!("{key} {value}"));
@@ -47,10 +56,10 @@ fn as_text(what: What) -> anyhow::Result<String> {
     Ok(list)
 }
 
-fn as_json(what: What) -> anyhow::Result<Value> {
+fn as_json(what: What, pattern: Option<&str>) -> anyhow::Result<Value> {
     Ok(match what {
         What::Plans => {
-            let plan = |name: &str| -> anyhow::Result<Value> {
+            let plan = |(name, _): &(&str, String)| -> anyhow::Result<Value> {
                 let plan = Plan::load(name, &[]).map_err(refuse)?;
                 let arms: Vec<&str> = plan.arms.iter().map(|arm| arm.name.as_str()).collect();
                 let cells: Vec<&str> = plan.cells.iter().map(|it| it.name.as_str()).collect();
@@ -58,7 +67,7 @@ fn as_json(what: What) -> anyhow::Result<Value> {
                 Ok(json!({ "name": name, "title": plan.title, "setup": setup,
                            "seeds": plan.seeds.to_string(), "arms": arms, "cells": cells }))
             };
-            runnable_plans().map(plan).collect::<anyhow::Result<Vec<_>>>()?.into()
+            plans(pattern)?.iter().map(plan).collect::<anyhow::Result<Vec<_>>>()?.into()
         }
         What::Paths => {
             let path = |path: &Path| {
@@ -75,17 +84,21 @@ fn as_json(what: What) -> anyhow::Result<Value> {
     })
 }
 
-fn plans(list: &mut String) -> anyhow::Result<()> {
-    for name in runnable_plans() {
-        let plan = Plan::load(name, &[]).map_err(refuse)?;
-        let arms: Vec<&str> = plan.arms.iter().map(|arm| arm.name.as_str()).collect();
-        writeln!(list, "{name}\n    {}\n    {}", plan.title, plan.setup())?;
-        writeln!(list, "    seeds: {}\n    arms: {}", plan.seeds, arms.join(", "))?;
-        if plan.cells.len() > 1 {
-            writeln!(list, "    cells: {}", plan.cells.len())?;
-        }
+/// Names and titles of the plans with `pattern` in either, whatever its case; all without it.
+fn plans(pattern: Option<&str>) -> anyhow::Result<Vec<(&'static str, String)>> {
+    let wanted = pattern.unwrap_or_default().to_lowercase();
+    let has = |text: &str| text.to_lowercase().contains(&wanted);
+    let titled = |name| (name, title(name).unwrap_or_default());
+    let all = runnable_plans().map(titled);
+    let plans: Vec<(&str, String)> = all.filter(|(name, title)| has(name) || has(title)).collect();
+    if plans.is_empty() {
+        let names: Vec<&str> = runnable_plans().collect();
+        let near = nearest_words(&wanted, &names);
+        let text =
+            format!("PATTERN {wanted}: allowed is a part of the name or title of a plan{near}");
+        return Err(BadInput(text).into());
     }
-    Ok(())
+    Ok(plans)
 }
 
 /// Name, unit, definition, formula and source, the first two in one line, the rest in a line each.

@@ -31,12 +31,14 @@ use std::process::ExitCode;
 use forebay::commands::needs_host;
 use forebay::{BadInput, Commands, Program};
 use forebay_lab::RunError;
+use forebay_lab::backend::BackendError;
 use forebay_lab::store::StoreError;
 
-/// Turns errors that stop a plan into errors of the command. Errors that the user can fix end the
-/// program with exit code 2.
+/// Turns errors that stop a plan into errors of the command. Wrong arguments and files end the program
+/// with exit code 2, and a machine or a user that cannot run the plan with 1.
 pub fn refuse(error: impl Into<RunError>) -> anyhow::Error {
     match error.into() {
+        error @ RunError::Backend(BackendError::Unavailable(_)) => error.into(),
         RunError::Store(error @ StoreError::Folder { .. }) => {
             BadInput(format!("--out {error}")).into()
         }
@@ -59,42 +61,27 @@ pub fn jobs(backend: &str) -> usize {
     }
 }
 
-/// The subcommands, in the order of the help text.
+/// The subcommands, in the order of [`forebay::laboratory::COMMANDS`]. The documentation of the
+/// arguments is the help text: documentation of a variant would replace it.
 #[derive(clap::Subcommand)]
 pub enum Command {
-    /// Show in minutes what a bundle is worth, on real kernel TCP.
     Demo(demo::Demo),
-    /// Run plans and write results and a report.
     Run(run::Run),
-    /// Put congestion-control algorithms through the benchmark, and compare them.
     Bench(bench::Bench),
-    /// Repeat all experiments of published work, and say which of its claims hold here.
     Reproduce(reproduce::Reproduce),
-    /// Do everything to a bundle that may go wrong, and judge it by a twin without boxes.
     Chaos(chaos::Arguments),
-    /// Compare a site with boxes and without on random paths that change.
     Regret(regret::Arguments),
-    /// Halve and double each number of a bundle's control, and say what that changes.
     Sensitivity(sensitivity::Arguments),
-    /// Find the path and the events on it that are worst for an algorithm, as a plan.
     Search(search::Search),
-    /// Write the report of a folder of results.
     Report(report::Report),
-    /// Compare two folders of results.
     Compare(compare::Compare),
-    /// Compare the simulator with runs of ns-3 that stand in a file.
     CompareNs3(compare_ns3::CompareNs3),
-    /// Write a crate with an algorithm of your own, for `forebay bench ./NAME`.
     NewAlgorithm(new_algorithm::NewAlgorithm),
-    /// Write results as files for other programs.
     Export(export::Export),
-    /// Write the packets of a run for Wireshark, and its connections for viewers of qlog.
     Capture(capture::Capture),
-    /// Measure what an algorithm costs in the kernel, in eBPF and in an agent.
+    /// Measure the cost of an algorithm in kernel, eBPF and agent.
     Platforms(platforms::Platforms),
-    /// Run a command behind an emulated link.
     Link(Box<link::Link>),
-    /// Make a trace, which says when a link may send.
     Trace(trace::Trace),
     /// The commands of `forebay`.
     #[command(flatten)]

@@ -12,24 +12,25 @@ use forebay_policy::algorithms::check_name;
 use forebay::commands::foreign_rust::root_of;
 use forebay::{BadInput, print};
 
-/// Arguments of `forebay new-algorithm`.
+/// Create a crate for an algorithm of your own.
 #[derive(clap::Args)]
-#[command(after_help = "Example:\n  \
-    forebay new-algorithm my_cc       # writes my_cc/, an algorithm that works: change it\n  \
+#[command(after_help = "Examples:\n  \
+    forebay new-algorithm my_cc       # creates my_cc/ with a working algorithm to change\n  \
     cd my_cc && cargo test            # forebay's rules for every algorithm, and your own tests\n  \
-    forebay bench . cubic             # builds forebay with it, and puts both through the benchmark\n\n\
-    docs/howto/bring-your-own-algorithm.md of forebay's sources says more.")]
+    forebay bench . cubic             # builds a program with it, and benchmarks both\n\n\
+    For more, see docs/research/your-algorithm.md in forebay's sources.")]
 pub struct NewAlgorithm {
     /// Name of the algorithm in plans: a-z, 0-9 and _.
     #[arg(value_name = "NAME")]
     name: String,
-    /// In C, as callbacks of forebay_cc.h, for the code of a QUIC stack or a kernel.
+    /// Write C instead of Rust: callbacks of forebay_cc.h, for code of a QUIC stack or a kernel.
     #[arg(long)]
     c: bool,
-    /// Folder to make [default: NAME].
+    /// New folder [default: NAME].
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
-    /// Root of forebay's sources, which the crate is built with [default: a folder above this program].
+    /// Root of forebay's sources, with which cargo builds the crate [default: a folder above this
+    /// program].
     #[arg(long, value_name = "DIR")]
     source: Option<PathBuf>,
 }
@@ -43,10 +44,14 @@ macro_rules! template {
     };
 }
 
+/// Start of the manifest of every new crate.
 const MANIFEST: &str = template!("manifest.toml");
+/// End of the README of every new crate: how to test and run the algorithm.
 const USING: &str = template!("using.md");
+/// Outputs of cargo and forebay, which git ignores.
 const GITIGNORE: File = (".gitignore", &["/target\n/out\n"]);
 
+/// Files of a crate in Rust.
 const RUST: [File; 4] = [
     ("Cargo.toml", &[MANIFEST]),
     ("README.md", &[template!("rust/README.md"), USING]),
@@ -54,6 +59,7 @@ const RUST: [File; 4] = [
     ("src/lib.rs", &[template!("rust/lib.rs")]),
 ];
 
+/// Files of a crate in C.
 const C: [File; 7] = [
     ("Cargo.toml", &[MANIFEST, template!("c/manifest.toml")]),
     ("README.md", &[template!("c/README.md"), USING]),
@@ -86,9 +92,9 @@ impl NewAlgorithm {
         }
         let path = folder.display();
         print(&format!(
-            "{path} is a crate with an algorithm that works. What is to be changed: {path}/{}\n\
+            "{path} is a crate with a working algorithm. Change it in {path}/{}\n\
              cd {path} && cargo test          checks it by the rules for every algorithm\n\
-             forebay bench {} cubic       puts both through the benchmark\n",
+             forebay bench {} cubic       benchmarks both\n",
             if self.c { format!("{}.c", self.name) } else { "src/lib.rs".into() },
             if folder.is_absolute() { path.to_string() } else { format!("./{path}") },
         ))?;
@@ -103,7 +109,8 @@ impl NewAlgorithm {
             Some(source) => (of(source), format!("--source {}", source.display())),
             None => (
                 program.ancestors().skip(1).find_map(of),
-                "no folder above this program has forebay's sources; --source DIR".into(),
+                "no folder above this program has forebay's sources: name it with --source DIR"
+                    .into(),
             ),
         };
         root.ok_or_else(|| {
@@ -151,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn a_crate_has_its_name_everywhere_and_no_placeholder() {
+    fn new_crate_has_name_and_no_placeholder() {
         for c in [false, true] {
             let (_parent, folder) = made(c, "fast_one2");
             let read = |file: &str| fs::read_to_string(folder.join(file)).unwrap();
@@ -169,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_that_is_taken_a_folder_that_is_there_and_foreign_sources_are_refused() {
+    fn refuses_taken_name_existing_folder_and_other_sources() {
         let (_parent, folder) = made(false, "mine");
         let run = |name: &str, out: &Path, source: Option<&Path>| {
             let (out, source) = (Some(out.into()), source.map(PathBuf::from));

@@ -73,7 +73,7 @@ fn warn_of_names(plan: &Plan) -> anyhow::Result<()> {
         }));
     }
     for warning in warnings {
-        eprintln!("warning: {warning}; `run` refuses others that it cannot load");
+        eprintln!("warning: {warning}; `forebay run` refuses names that the kernel cannot load");
     }
     Ok(())
 }

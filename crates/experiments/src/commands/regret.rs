@@ -13,40 +13,44 @@ use serde_json::json;
 
 use super::run::BUILD;
 use super::{jobs, refuse};
+use forebay::commands::interrupt::resume_after_interrupt;
 use forebay::print;
 
-/// Arguments of `forebay regret`.
+/// Compare a site with and without boxes on random changing paths.
+///
+/// A sequence is a simulated path of 2 minutes, drawn from its seed. Its rate, delay or cross
+/// traffic changes every 20 to 40 s. Each sequence runs in four arms: without boxes; without boxes,
+/// with connections that start up to 2 ms later (the effect of chance); with boxes whose limits are
+/// too high to limit anything; and with boxes.
+///
+/// Exit code 1: a bound is not met; 130: you pressed Ctrl-C. The same command then continues.
 #[derive(clap::Args)]
-#[command(
-    after_help = "A sequence is a simulated path of 2 minutes, drawn from its seed: rate, delay or cross traffic change every \
-    20 to 40 s. It runs without boxes, without boxes with connections that start up to 2 ms later (what chance does), with \
-    boxes whose limits are too high to limit anything, and with boxes.\n\n\
-    Exit code 1: a bound is not met.\n\n\
-    Example: which sequences are worst, and what happens in sequence 17?\n  \
-    forebay regret --seeds 1..20\n  \
-    forebay regret --seeds 17\n  \
-    forebay regret --seeds 17 --plan > 17.toml && forebay run 17.toml --backend sim"
-)]
+#[command(after_help = "Examples:\n  \
+    forebay regret --seeds 1..20             # the worst of 20 sequences\n  \
+    forebay regret --seeds 17                # sequence 17 in detail\n  \
+    forebay regret --seeds 17 --plan > 17.toml && forebay run 17.toml --backend sim")]
 pub struct Arguments {
-    /// The sequences, each drawn from its seed; both ends included.
+    /// Seeds of the sequences, both ends included.
     #[arg(long, default_value = "1..200", value_name = "A..B")]
     seeds: Seeds,
     /// Sequences at a time [default: one for each processor].
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..=1024), value_name = "N")]
     jobs: Option<u16>,
-    /// Where results go: one line of JSON for each sequence. The command continues where it was interrupted.
+    /// Folder for results: one line of JSON for each sequence. An interrupted command continues
+    /// there.
     #[arg(long, default_value = "out/regret", value_name = "DIR")]
     out: PathBuf,
-    /// Simulate known sequences again.
+    /// Simulate sequences again that have results.
     #[arg(long)]
     force: bool,
-    /// Show this many of the worst sequences: when which arm delivered less, and how the sendbox reacted.
+    /// Number of worst sequences to show, with the windows that delivered less and the states of
+    /// the sendbox.
     #[arg(long, default_value_t = 5, value_name = "N")]
     worst: usize,
-    /// Print the plan of the first sequence instead of running anything.
+    /// Print the plan of the first sequence, and run nothing.
     #[arg(long, conflicts_with_all = ["json", "force", "jobs"])]
     plan: bool,
-    /// Print one JSON document on stdout and nothing else there.
+    /// Print one JSON document and nothing else on stdout.
     #[arg(long)]
     json: bool,
 }
@@ -65,6 +69,7 @@ impl Arguments {
             force: self.force,
             build: BUILD,
         };
+        resume_after_interrupt()?;
         let mut printed = Ok(true);
         let rows = regret(&request, &mut |row| {
             if !self.json && printed.is_ok() {
@@ -144,13 +149,13 @@ fn text(summary: &RegretSummary) -> String {
     } = summary;
     let [later_geometric, later_of_means] = summary.ping_later.map(ratio);
     format!(
-        "\n{sequences} sequences, {windows} windows of 10 s in which data wait\n\
-         windows below {SHARE_MIN} of no boxes: {worse_boxes_percent:.2} % with boxes, {worse_later_percent:.2} % by \
+        "\n{sequences} sequences, {windows} windows of 10 s with data to send\n\
+         windows with less than {SHARE_MIN} of the payload without boxes: {worse_boxes_percent:.2} % with boxes, {worse_later_percent:.2} % by \
          chance, {worse_unlimited_percent:.2} % with boxes without limits\n  difference {:.2} +- {:.2} percentage points, bound {BOUND_POINTS}: {}\n\
-         {:.2} points of it from the {:.0} % of windows in which the sendbox mostly enforces limits\n\
-         windows in which no boxes deliver below {SHARE_MIN} of the other run: {better_boxes_percent:.2} % with boxes, \
+         {:.2} points of it from the {:.0} % of windows in which the sendbox mostly limits the rate\n\
+         windows without boxes with less than {SHARE_MIN} of the payload of the other run: {better_boxes_percent:.2} % with boxes, \
          {better_later_percent:.2} % by chance\n\
-         queueing delay of a sparse flow over no boxes: geometric mean {} (by chance {later_geometric}), ratio of means \
+         queueing delay of a sparse flow, with over without boxes: geometric mean {} (by chance {later_geometric}), ratio of means \
          {} (by chance {later_of_means})\n  bound {BOUND_PING}: {}\n",
         summary.regret_points,
         summary.regret_error_points,

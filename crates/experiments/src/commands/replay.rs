@@ -9,7 +9,7 @@ use anyhow::Context;
 use forebay::commands::replay::Replay;
 use forebay::commands::replay::boxes::{document, plain, told};
 use forebay::{BadInput, print};
-use forebay_core::spec::Spec;
+use forebay_core::spec::{Spec, one_of};
 use forebay_core::units::Rate;
 use forebay_host::daemon::record::{Figures, Told};
 use forebay_lab::output::{number, text_table};
@@ -38,7 +38,7 @@ pub fn execute(arguments: &Replay) -> anyhow::Result<ExitCode> {
         None => figures.first(),
         Some(name) => Some(figures.iter().find(|it| it.bundle == *name).ok_or_else(|| {
             let names: Vec<&str> = figures.iter().map(|it| it.bundle.as_str()).collect();
-            BadInput(format!("--bundle {name}: allowed is one of {}", names.join(", ")))
+            BadInput(format!("--bundle {name}: allowed is {}", one_of(name, &names)))
         })?),
     };
     let simulated = match chosen {
@@ -46,7 +46,7 @@ pub fn execute(arguments: &Replay) -> anyhow::Result<ExitCode> {
         Some(figures) => match measured(figures).and_then(|measured| measured.plan()) {
             Ok(plan) => Some((figures, simulate(&plan, arguments.out.as_deref())?, plan)),
             Err(reason) => {
-                eprintln!("bundle {} is not simulated: {reason}", figures.bundle);
+                eprintln!("bundle {} was not simulated: {reason}", figures.bundle);
                 None
             }
         },

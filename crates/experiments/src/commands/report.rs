@@ -10,10 +10,15 @@ use forebay_lab::summary::Requests;
 use super::refuse;
 use forebay::print;
 
-/// Arguments of `forebay report`.
+/// Write the report of a folder of results.
+///
+/// `forebay run` writes the report at its end. Use this command for a store that another program
+/// filled, or after an upgrade.
 #[derive(clap::Args)]
+#[command(after_help = "Examples:\n  \
+    forebay report out/bundler/main")]
 pub struct Report {
-    /// A folder that `forebay run --out` wrote.
+    /// Folder that `forebay run --out` wrote.
     #[arg(value_name = "DIR")]
     folder: PathBuf,
 }

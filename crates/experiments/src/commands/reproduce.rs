@@ -11,39 +11,52 @@ use serde_json::json;
 
 use super::run::BUILD;
 use super::{jobs, refuse};
+use forebay::commands::interrupt::resume_after_interrupt;
 use forebay::{BadInput, print};
 
-/// Arguments of `forebay reproduce`.
+/// Repeat the experiments of a study, and check its claims.
+///
+/// Runs each experiment of a study, and compares the results with its claims. Simulates unless
+/// --backend says otherwise.
+///
+/// Exit code 1: a claim is not met, or an experiment failed; 130: you pressed Ctrl-C. The same command
+/// then continues.
 #[derive(clap::Args)]
+#[command(after_help = "Examples:\n  \
+    forebay reproduce bundler --list\n  \
+    forebay reproduce bundler --only main,endhost_cc\n  \
+    forebay reproduce deployment --only deployment --seeds 1..2")]
 pub struct Reproduce {
-    /// Study to repeat: bundler, all experiments on site-to-site traffic control, published or of this project;
-    /// deployment, the gain of sites and the loss of the rest when a part of many sites has boxes; or world, 120
-    /// paths of many kinds with and without boxes.
+    /// Study to repeat: bundler (experiments on site-to-site traffic control, published and of this
+    /// project), deployment (request times of sites with and without boxes as more sites deploy) or
+    /// world (120 paths of many kinds with and without boxes).
     #[arg(value_name = "STUDY")]
     study: String,
-    /// Only these experiments, such as main,endhost_cc; --list names them all.
+    /// Run only these experiments, such as main,endhost_cc; --list prints all.
     #[arg(long, value_delimiter = ',', value_name = "NAME,..")]
     only: Vec<String>,
-    /// Back end that runs them: sim, the packet simulator, or emu, real kernels over an emulated link. Results of the
-    /// other back end stay in the report.
+    /// Back end: sim (the packet simulator) or emu (real kernels over an emulated link). Results of
+    /// the other back end stay in the report.
     #[arg(long, default_value = "sim", value_name = "NAME")]
     backend: String,
-    /// Replace the seeds of every experiment, both ends included.
+    /// Use these seeds in every experiment, both ends included.
     #[arg(long, value_name = "A..B")]
     seeds: Option<Seeds>,
-    /// Runs at a time [default: one a processor with sim, 1 with emu].
+    /// Runs at a time [default: one for each processor with sim, 1 with emu].
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..=1024), value_name = "N")]
     jobs: Option<u16>,
-    /// Where results go, a folder an experiment, and the report over all [default: out/reproduce/STUDY].
+    /// Folder for the report, and for one folder of results for each experiment [default:
+    /// out/reproduce/STUDY].
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
-    /// Print one JSON document on stdout and nothing else there.
+    /// Print one JSON document and nothing else on stdout.
     #[arg(long)]
     json: bool,
-    /// Run again even where the store has results. Earlier results stay; the newest valid run counts.
+    /// Make runs again that the store has already. Earlier results stay; the newest valid run
+    /// counts.
     #[arg(long)]
     force: bool,
-    /// Say which experiments there are instead of running them.
+    /// List the experiments, and run nothing.
     #[arg(long)]
     list: bool,
 }
@@ -68,7 +81,7 @@ impl Reproduce {
                 names => format!("--only {names}"),
             };
             let backend = &self.backend;
-            let error = format!("{asked}: none of them runs with --backend {backend}");
+            let error = format!("{asked}: none runs with --backend {backend}");
             return Err(BadInput(error).into());
         }
         let options = Options {
@@ -80,6 +93,7 @@ impl Reproduce {
             build: BUILD,
             ..Options::default()
         };
+        resume_after_interrupt()?;
         let found = reproduce(&study, &options, &mut progress::of_each_on_stderr());
         let found = found.map_err(refuse)?;
         if self.json {

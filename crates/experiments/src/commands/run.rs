@@ -12,6 +12,7 @@ use serde_json::json;
 use super::engine::{Engine, Work};
 use super::refuse;
 use forebay::commands::foreign_rust::{With, in_sets};
+use forebay::commands::interrupt::{command_line, resume_after_interrupt};
 use forebay::commands::python::Python;
 use forebay::{BadInput, print};
 
@@ -23,27 +24,38 @@ pub const BUILD: Build = Build {
     ns3: env!("FOREBAY_SOURCES_NS3"),
 };
 
-/// Arguments of `forebay run`.
+/// Run plans, and write results and a report.
+///
+/// Makes the runs of a plan (arms, cells and seeds) that the store lacks. Writes the results into a
+/// SQLite file and an HTML report.
+///
+/// Exit code 1: a run was not valid, a box ended during a run, or the back end cannot run here, for
+/// example without root; 2: a plan or an option is wrong; 130: you pressed Ctrl-C. The same command
+/// then continues.
 #[derive(clap::Args)]
+#[command(after_help = "Examples:\n  \
+    forebay run bundler/main --seeds 1..3                # real kernel TCP; needs root\n  \
+    forebay run bundler/main --seeds 1..3 --backend sim  # simulated\n  \
+    forebay run ccperf/deep_buffers --backend sim --set 'aut=[\"cubic\", \"bbr\"]'")]
 pub struct Run {
-    /// A plan: the path of a file, or a name that `forebay list plans` shows.
+    /// Plans: paths of files, or names from `forebay list plans`.
     #[arg(required = true, value_name = "PLAN")]
     plans: Vec<String>,
     /// Back end that runs it: sim, the packet simulator, emu, real kernels over an emulated link, or ns3, that
     /// simulator where libns3-dev is installed.
     #[arg(long, default_value = backend::DEFAULT, value_name = "NAME")]
     backend: String,
-    /// One seed instead of the plan's.
+    /// Use one seed instead of the plan's seeds.
     #[arg(long, conflicts_with = "seeds", value_name = "N")]
     seed: Option<Seeds>,
-    /// Seeds instead of the plan's, both ends included.
+    /// Use these seeds instead of the plan's, both ends included.
     #[arg(long, value_name = "A..B")]
     seeds: Option<Seeds>,
-    /// Only these arms, in this order.
+    /// Run only these arms, in this order.
     #[arg(long, value_delimiter = ',', value_name = "NAME,..")]
     arms: Vec<String>,
-    /// Override a value of the plan, such as bottleneck.rate=48Mbit/s or bundle.a.cc=setpoint; values that an arm or a
-    /// cell sets itself stay.
+    /// Override a value of the plan, such as bottleneck.rate=48Mbit/s or bundle.a.cc=setpoint. May
+    /// be repeated. Values that an arm or a cell sets itself stay.
     #[arg(long = "set", value_name = "KEY=VALUE")]
     sets: Vec<String>,
     #[command(flatten)]
@@ -53,25 +65,29 @@ pub struct Run {
     /// Use the settings of the experiment's authors, instead of the plan's own.
     #[arg(long)]
     as_published: bool,
-    /// Runs at a time [default: 1; with ray one a processor of the cluster]. With emu 1 alone is allowed, since an
-    /// emulation needs the machine for itself.
+    /// Runs at a time [default: 1; with ray, one for each processor of the cluster]. With emu, only
+    /// 1 is allowed, because an emulation needs the whole machine.
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..=1024), value_name = "N")]
     jobs: Option<u16>,
-    /// Program that makes simulated runs: threads of this program, ray, the cluster that this machine is part of or
-    /// else one of this machine alone, or ray://HOST:PORT, a cluster elsewhere. Ray needs python3 with the package
+    /// Where to simulate: threads (of this program), ray (the cluster of this machine, or a new one
+    /// on this machine) or ray://HOST:PORT (another cluster). Ray needs python3 with the package
     /// forebay[ray].
     #[arg(long, default_value = "threads", value_name = "NAME")]
     engine: Engine,
-    /// Where results go [default: out/PLAN].
+    /// Folder for results [default: out/PLAN].
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
-    /// Print one JSON document on stdout and nothing else there.
+    /// Print one JSON document and nothing else on stdout.
     #[arg(long)]
     json: bool,
-    /// Run again even where the store has results. Earlier results stay; the newest valid run counts.
+    /// Make runs again that the store has already. Earlier results stay; the newest valid run
+    /// counts.
     #[arg(long)]
     force: bool,
-    /// Keep packet logs of the emulator and of ns-3, and the boxes' traces, below this folder.
+    /// Print no progress on stderr; only warnings, problems of runs, and errors.
+    #[arg(short, long)]
+    quiet: bool,
+    /// Keep packet logs of the emulator and of ns-3, and traces of the boxes, in this folder.
     #[arg(long, value_name = "DIR")]
     keep_logs: Option<PathBuf>,
 }
@@ -86,8 +102,12 @@ impl Run {
     pub fn execute(self) -> anyhow::Result<ExitCode> {
         self.python.know_in_plans()?;
         let plans = self.plans().map_err(refuse)?;
+        if backend::lacks_root(&self.backend) {
+            return Err(without_root());
+        }
         plans.iter().for_each(note_replacements);
         plans.iter().for_each(warn_of_references);
+        resume_after_interrupt()?;
         if let Engine::Ray(address) = &self.engine {
             self.give_to(address, &plans)?;
         }
@@ -103,7 +123,11 @@ impl Run {
         };
         let mut all: Vec<Results> = Vec::new();
         for plan in &plans {
-            let results = forebay_lab::run(plan, &options, &mut *progress::on_stderr());
+            let mut shown = match self.quiet {
+                true => progress::problems_on_stderr(),
+                false => progress::on_stderr(),
+            };
+            let results = forebay_lab::run(plan, &options, &mut *shown);
             let results = results.map_err(refuse)?;
             if !self.json {
                 let report = results.report.display();
@@ -153,6 +177,17 @@ impl Run {
         };
         self.plans.iter().map(load).collect()
     }
+}
+
+/// Why nothing was run, and the same command for the simulator.
+fn without_root() -> anyhow::Error {
+    let line = command_line(&["--backend", "--keep-logs"]);
+    anyhow::anyhow!(
+        "--backend {} needs root for network namespaces: run it with sudo, or simulate:\n  \
+         {line} --backend {}",
+        backend::NAMES[1],
+        backend::SIMULATOR
+    )
 }
 
 /// Reads the values of `--set`.

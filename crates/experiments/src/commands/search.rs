@@ -14,51 +14,56 @@ use forebay_studies::search::{
 
 use super::refuse;
 use super::run::BUILD;
+use forebay::commands::interrupt::resume_after_interrupt;
 use forebay::{BadInput, print};
 
-/// Arguments of `forebay search`.
+/// Find the path on which an algorithm is worst, as a plan.
+///
+/// First simulates plain cells, a small grid of usual links. Then draws cases from the whole space,
+/// and breeds new cases from the worst ones. At the end, simplifies the worst case as long as its
+/// metric stays within 5 %. Each case runs with three seeds, and their median counts. The result is
+/// a plan.
+///
+/// Exit code 2: algorithm, metric or space are wrong; 130: you pressed Ctrl-C. The same command then
+/// continues.
 #[derive(clap::Args)]
-#[command(
-    after_help = "A search begins with plain cells, a small grid of usual links. It draws cases from the whole space, \
-    breeds others from the worst, and takes from the worst of all whatever it is as bad without, within 5 %. Each case \
-    is simulated with three seeds, whose median counts. The result is a plan.\n\n\
-    Example: where does BBR let a queue grow, with no other traffic?\n  \
-    forebay search bbr --metric queueing --space alone --budget 5min\n  \
-    forebay run out/search/bbr-queueing.toml --backend sim"
-)]
+#[command(after_help = "Examples:\n  \
+    forebay search --list\n  \
+    forebay search bbr --metric queueing --space alone --budget 5min   # where does BBR build a queue?\n  \
+    forebay run out/search/bbr-queueing.toml --backend sim             # run the case that it found")]
 pub struct Search {
-    /// The algorithm, as in flows of plans: bbr, or cubic(hystart=off), or the folder of a crate with one of your
-    /// own, such as ./my_cc.
+    /// Algorithm, as in flows of plans: bbr, cubic(hystart=off), or the folder of your own crate,
+    /// such as ./my_cc.
     #[arg(required_unless_present = "list", value_name = "ALGORITHM")]
     algorithm: Option<String>,
-    /// Metric to make worst; --list shows all.
+    /// Metric to make as bad as possible; --list prints all.
     #[arg(long, default_value = "utilization", value_name = "NAME")]
     metric: String,
-    /// Where to look: default, alone (one flow, no competing traffic), or the path of a file like those that --list
-    /// prints.
+    /// Space of cases: default, alone (one flow, no competing traffic), or the path of a file in
+    /// the format that --list prints.
     #[arg(long, default_value = "default", value_name = "NAME|FILE")]
     space: String,
-    /// Simulated runs, not counting the plain cells and those that make the worst case simple. The same number
-    /// gives the same plan.
+    /// Number of simulated runs, without plain cells and runs that simplify the worst case. The
+    /// same number gives the same plan.
     #[arg(long, default_value_t = 6000, value_parser = clap::value_parser!(u64).range(1..),
           value_name = "N")]
     runs: u64,
-    /// The time instead of the number of runs, such as 10min.
+    /// Time for the search instead of a number of runs, such as 10min.
     #[arg(long, conflicts_with = "runs", value_parser = budget, value_name = "TIME")]
     budget: Option<Duration>,
-    /// Seed of all that is drawn.
+    /// Seed of all random choices.
     #[arg(long, default_value_t = 1, value_name = "N")]
     seed: u64,
-    /// Runs at a time [default: one a processor].
+    /// Runs at a time [default: one for each processor].
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..=1024), value_name = "N")]
     jobs: Option<u16>,
-    /// Where the plan and the results of all cases go. An interrupted search continues from there.
+    /// Folder for the plan and the results of all cases. An interrupted search continues there.
     #[arg(long, default_value = "out/search", value_name = "DIR")]
     out: PathBuf,
-    /// Print one JSON document on stdout and nothing else there.
+    /// Print one JSON document and nothing else on stdout.
     #[arg(long)]
     json: bool,
-    /// Say which metrics and spaces there are instead of searching.
+    /// List metrics and spaces, and search nothing.
     #[arg(long)]
     list: bool,
 }
@@ -91,6 +96,7 @@ impl Search {
             build: BUILD,
             stop: Stop::default(),
         };
+        resume_after_interrupt()?;
         let found = search::search(&request, &mut *search::on_stderr()).map_err(refuse)?;
         if self.json {
             print(&format!("{:#}\n", found.document(&request)))?;
@@ -110,12 +116,12 @@ fn budget(text: &str) -> Result<Duration, ParseQuantityError> {
 }
 
 fn listing() -> String {
-    let mut text = String::from("Metrics, each of which is made worst:\n");
+    let mut text = String::from("Metrics, which a search makes as bad as possible:\n");
     for objective in &OBJECTIVES {
         text += &format!("{}\n    {}\n", objective.heading(), objective.summary);
     }
     for (name, space) in SPACES {
-        text += &format!("\nThe space {name}, as a file would have it:\n\n{space}");
+        text += &format!("\nThe space {name}, in the format of a file:\n\n{space}");
     }
     text
 }
@@ -131,7 +137,7 @@ fn text(request: &SearchRequest, found: &Found) -> String {
     };
     let mut rows: Vec<Vec<String>> = found.plain.iter().map(|it| row("plain cell", it)).collect();
     rows.push(row("worst case", &found.worst));
-    rows.push(row("made simple", &found.simple));
+    rows.push(row("simplified", &found.simple));
     let heading = objective.heading();
     let titles = ["", &heading, "times worse", "case"].map(String::from);
     let (simulated, reused) = (found.simulated, found.reused);

@@ -14,6 +14,7 @@ use forebay_studies::sensitivity::{
 
 use super::run::BUILD;
 use super::{jobs, refuse};
+use forebay::commands::interrupt::resume_after_interrupt;
 use forebay::print;
 
 /// The exit code where something is left to run.
@@ -21,39 +22,40 @@ const LEFT: u8 = 3;
 /// A week.
 const MINUTES_MAX: u64 = 10_080;
 
-/// Arguments of `forebay sensitivity`.
+/// Halve and double each tuning number, and measure the effect.
+///
+/// Halves and doubles each tuning number of a bundle's control, one at a time. Simulates each
+/// change on bundler/main, bundler/draft, bundler/real_paths (cut to 35 s) and eight cells of
+/// world. Compares each effect with the spread over seeds with all defaults.
+///
+/// Exit code 3: runs are left; 130: you pressed Ctrl-C. In both cases the same command continues.
 #[derive(clap::Args)]
-#[command(
-    after_help = "Each number that tunes the control of a bundle is halved and doubled, one at a time, and simulated on \
-    bundler/main, bundler/draft, bundler/real_paths (cut to 35 s) and eight cells of world. What changes is compared with \
-    what chance changes over seeds with all defaults.\n\n\
-    Exit code 3: runs are left; the same call goes on with them.\n\n\
-    Example: what does the share that limits have to deliver do?\n  \
-    forebay sensitivity supervisor_keep"
-)]
+#[command(after_help = "Examples:\n  \
+    forebay sensitivity --list\n  \
+    forebay sensitivity supervisor_keep --minutes 30")]
 pub struct Arguments {
-    /// Only these numbers, as in `bundle.X.tuning` of a plan; --list names them all [default: all].
+    /// Numbers to change, as in `bundle.X.tuning` of a plan; --list prints all [default: all].
     #[arg(value_name = "NUMBER")]
     numbers: Vec<String>,
-    /// List every number with its default, and run nothing.
+    /// List all numbers with their defaults, and run nothing.
     #[arg(long, exclusive = true)]
     list: bool,
     /// Seeds of the runs with a number halved or doubled, both ends included.
     #[arg(long, default_value = "1..3", value_name = "A..B")]
     seeds: Seeds,
-    /// Stop after this many minutes. Another call makes the remaining runs.
+    /// Stop after N minutes. Call again to make the remaining runs.
     #[arg(long, value_parser = clap::value_parser!(u64).range(0..=MINUTES_MAX), value_name = "N")]
     minutes: Option<u64>,
     /// Runs at a time [default: one for each processor].
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..=1024), value_name = "N")]
     jobs: Option<u16>,
-    /// Where results go: one line of JSON for each run. The command continues where it was interrupted.
+    /// Folder for results: one line of JSON for each run. An interrupted command continues there.
     #[arg(long, default_value = "out/sensitivity", value_name = "DIR")]
     out: PathBuf,
-    /// Write sensitivity.csv and sensitivity.md here, too, such as docs/evidence.
+    /// Also write sensitivity.csv and sensitivity.md into this folder, such as docs/evidence.
     #[arg(long, value_name = "DIR")]
     docs: Option<PathBuf>,
-    /// Print one JSON document on stdout and nothing else there.
+    /// Print one JSON document and nothing else on stdout.
     #[arg(long)]
     json: bool,
 }
@@ -73,6 +75,7 @@ impl Arguments {
             folder: self.out,
             build: BUILD,
         };
+        resume_after_interrupt()?;
         let table = sensitivity(&request, &mut show).map_err(refuse)?;
         if let Some(folder) = self.docs {
             for (name, text) in [("sensitivity.csv", table.csv()), ("sensitivity.md", table.page())]

@@ -21,20 +21,20 @@ use forebay_lab::plan::library::Source;
 use forebay_lab::traces::sizes::{self, PACKET_BYTES};
 use forebay_lab::traces::{self, LinkTrace as AnyTrace, Understood};
 
-/// Arguments of `forebay trace`.
+/// Create, convert and show traces of links.
 ///
-/// A trace that `constant` and `poisson` make says when a link may send: one line per chance to send a packet of
-/// 1500 bytes, its time in milliseconds; after the last line it repeats. `forebay link --trace`, plans and mahimahi
-/// read it. `show` and `convert` read traces of CSV and iperf3, too, and `convert` what `forebay record` wrote.
+/// `constant` and `poisson` write mahimahi's format: one line for each chance to send a packet of
+/// 1500 bytes, with its time in milliseconds. The trace repeats after its last line. The other
+/// models write CSV with rate, delay and loss over time. Plans and `forebay link --trace` read both
+/// formats.
+///
+/// `show` and `convert` also read output of iperf3 --json. `convert` also reads archives of
+/// `forebay record`.
 #[derive(clap::Args)]
-#[command(
-    after_help = "Example: the mean rate of a cellular path in Mexico, as ccperf replays it\n  \
-    forebay trace poisson --rate 2.64Mbit/s --cold-start 1s --seed 1 --out 2.64mbps-poisson.trace\n\n\
-    Example: the path of a running sendbox's bundle, and a link that follows it\n  \
-    forebay record --minutes 5 --out monday.tar.gz\n  \
-    forebay trace convert monday.tar.gz --bundle berlin --out berlin.csv\n  \
-    forebay link --trace berlin.csv -- sh -c 'ping -c 20 $FOREBAY_LINK_OUTSIDE'"
-)]
+#[command(after_help = "Examples:\n  \
+    forebay trace lte --seed 3 --seconds 120 --out lte.csv\n  \
+    forebay trace poisson --rate 2.64Mbit/s --cold-start 1s --out poisson.trace  # as in ccperf\n  \
+    forebay trace convert monday.tar.gz --bundle berlin --out berlin.csv         # of `forebay record`")]
 pub struct Trace {
     #[command(subcommand)]
     kind: Kind,
@@ -42,25 +42,28 @@ pub struct Trace {
 
 #[derive(clap::Subcommand)]
 enum Kind {
-    /// Chances at equal distances: a link of constant rate.
+    /// Link of constant rate: chances at equal intervals.
     Constant(Constant),
-    /// Chances at the arrivals of a Poisson process; the same for the same seed.
+    /// Link with chances at the arrivals of a Poisson process.
     Poisson(Poisson),
-    /// Cellular downlink whose rate wanders up to 12 Mbit/s, with outages (the model of Sprout).
+    /// Cellular downlink: a random walk of the rate up to 12 Mbit/s, with outages (model of
+    /// Sprout).
     Lte(Draw),
-    /// Starlink downlink: 50 to 220 Mbit/s, a new rate, a new delay and losses every 15 s.
+    /// Starlink downlink: 50 to 220 Mbit/s; every 15 s a new rate, a new delay and losses.
     Leo(Draw),
-    /// Wi-Fi shared with up to three stations: 3 to 124 Mbit/s, delay of aggregates.
+    /// Wi-Fi shared with up to three stations: 3 to 124 Mbit/s, with the delay of aggregates.
     Wifi(Draw),
-    /// Cable upstream: 16 to 20 Mbit/s, delay of 2 to 8 ms for grants.
+    /// Cable upstream: 16 to 20 Mbit/s, with a delay of 2 to 8 ms for grants.
     Docsis(Draw),
-    /// ADSL downlink: one rate up to 7.3 Mbit/s, delay of interleaving, bursts of losses.
+    /// ADSL downlink: one rate up to 7.3 Mbit/s, with interleaving delay and bursts of losses.
     Adsl(Draw),
-    /// Print how a trace is read: duration, mean rate, longest gap.
+    /// Print how forebay reads a trace: duration, mean rate, longest gap.
     Show(Show),
-    /// Write CSV with time_ms and rate_mbps, delay_ms or loss from a trace of mahimahi, CSV, iperf3 --json or
-    /// LeoReplayer, or from the path of a bundle in an archive of `forebay record`; or a size distribution for plans from
-    /// one of HPCC, pFabric or opera-sim.
+    /// Convert a trace, a recorded path or a size distribution into forebay's format.
+    ///
+    /// Reads a trace of mahimahi, CSV, iperf3 --json or LeoReplayer, or an archive of `forebay
+    /// record`, and writes CSV with time_ms and rate_mbps, delay_ms or loss. Reads a size
+    /// distribution of HPCC, pFabric or opera-sim, and writes one for plans.
     Convert(Convert),
 }
 
@@ -70,17 +73,19 @@ struct Output {
     /// The new file [default: stdout].
     #[arg(short, long, value_name = "FILE")]
     out: Option<PathBuf>,
-    /// Replace a file that is there already, once the new one is whole.
+    /// Replace an existing file, after the new one is complete.
     #[arg(long, requires = "out")]
     force: bool,
 }
 
 #[derive(clap::Args)]
+#[command(after_help = "Examples:\n  \
+    forebay trace constant --rate 24Mbit/s --out 24.trace")]
 struct Constant {
     /// Rate in packets of 1500 bytes, without Ethernet headers.
     #[arg(long)]
     rate: Rate,
-    /// Longest period: 1ms to 40 days.
+    /// Largest length, 1ms to 40 days.
     #[arg(long, value_parser = parse_duration, default_value = "60s", value_name = "TIME")]
     duration: Duration,
     #[command(flatten)]
@@ -88,17 +93,19 @@ struct Constant {
 }
 
 #[derive(clap::Args)]
+#[command(after_help = "Examples:\n  \
+    forebay trace poisson --rate 2.64Mbit/s --cold-start 1s --out 2.64mbps-poisson.trace")]
 struct Poisson {
     /// Mean rate in packets of 1500 bytes, without Ethernet headers.
     #[arg(long)]
     rate: Rate,
-    /// Shortest period, 1ms to 40 days: the trace ends with the first chance at or after this time.
+    /// Smallest length, 1ms to 40 days: the trace ends with the first chance at or after this time.
     #[arg(long, value_parser = parse_duration, default_value = "60s", value_name = "TIME")]
     duration: Duration,
-    /// Time at the start with a chance every 100 ms; 1s in the traces of Pantheon and ccperf.
+    /// Time at the start with one chance in 100 ms; traces of Pantheon and ccperf have 1s.
     #[arg(long, value_parser = parse_duration, default_value = "0s", value_name = "TIME")]
     cold_start: Duration,
-    /// Seed of the arrivals.
+    /// Seed of the arrivals; the same seed gives the same trace.
     #[arg(long, default_value_t = 1)]
     seed: u64,
     #[command(flatten)]
@@ -106,14 +113,17 @@ struct Poisson {
 }
 
 #[derive(clap::Args)]
+#[command(after_help = "Examples:\n  \
+    forebay trace lte --seed 3 --seconds 120 --out lte.csv\n  \
+    forebay trace leo --seconds 300 --json --out leo.csv")]
 struct Draw {
-    /// Seed of all draws: the same seed gives the same bytes.
+    /// Seed of all random choices; the same seed gives the same file.
     #[arg(long, default_value_t = 1)]
     seed: u64,
     /// Length in seconds, 1 to 3600.
     #[arg(long, default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..=3600), value_name = "N")]
     seconds: u64,
-    /// Print mean rate, delays and loss as JSON; the trace itself goes to --out alone.
+    /// Print mean rate, delays and loss as JSON. Only --out gets the trace itself.
     #[arg(long)]
     json: bool,
     #[command(flatten)]
@@ -121,8 +131,10 @@ struct Draw {
 }
 
 #[derive(clap::Args)]
+#[command(after_help = "Examples:\n  \
+    forebay trace show traces/leo_handovers.csv")]
 struct Show {
-    /// The trace.
+    /// Trace to show.
     file: PathBuf,
     /// Print JSON.
     #[arg(long)]
@@ -130,22 +142,25 @@ struct Show {
 }
 
 #[derive(clap::Args)]
+#[command(after_help = "Examples:\n  \
+    forebay trace convert monday.tar.gz --bundle berlin --out berlin.csv\n  \
+    forebay trace convert bw_1.txt --delays delay_1.txt --out path.csv")]
 struct Convert {
-    /// The trace, the archive of `forebay record`, or the size distribution.
+    /// Trace, archive of `forebay record`, or size distribution.
     file: PathBuf,
-    /// Of an archive: the bundle whose path is taken [default: the one that carried most].
+    /// Archive: bundle whose path to convert [default: the bundle with most bytes].
     #[arg(long, value_name = "NAME")]
     bundle: Option<String>,
-    /// Of chances to send: the rate is their mean over so long, 1ms or more.
+    /// Trace of chances: time over which to average the rate, 1ms or more.
     #[arg(long, value_parser = parse_duration, default_value = "100ms", value_name = "TIME")]
     every: Duration,
-    /// The file of LeoReplayer with delays, one-way in ms, one a line: the shorter trace repeats.
+    /// LeoReplayer: file with one one-way delay in ms on each line. The shorter trace repeats.
     #[arg(long, value_name = "FILE")]
     delays: Option<PathBuf>,
-    /// How long each of these delays holds, 1ms or more.
+    /// LeoReplayer: time for which each delay holds, 1ms or more.
     #[arg(long, value_parser = parse_duration, default_value = "10ms", value_name = "TIME")]
     delay_every: Duration,
-    /// Bytes of a packet, in which sizes of three columns count, 1 to 65535.
+    /// Bytes of a packet, the unit of size distributions with three columns, 1 to 65535.
     #[arg(long, default_value_t = PACKET_BYTES, value_name = "BYTES",
           value_parser = clap::value_parser!(u32).range(1..=65535))]
     packet_bytes: u32,
@@ -182,7 +197,7 @@ impl Output {
         let Self { out, force } = self;
         match out {
             Some(path) if path.is_file() && !force => {
-                let reason = "a file is there already: allowed is a new one, or --force";
+                let reason = "the file exists: allowed is a new file, or --force";
                 return Err(BadInput(format!("--out {}: {reason}", path.display())).into());
             }
             Some(path) => replace(&path, text.as_bytes())
@@ -269,8 +284,10 @@ impl Convert {
     /// The path of a bundle in an archive; says on stderr what share of the time is measured.
     #[cfg(feature = "host")]
     fn recorded(&self, file: &str) -> anyhow::Result<String> {
+        use forebay_core::spec::one_of;
+
         if let Some(delays) = &self.delays {
-            let reason = "allowed with a trace without delays, and no archive";
+            let reason = "allowed with a trace without delays that is not an archive";
             return Err(BadInput(format!("--delays {}: {reason}", delays.display())).into());
         }
         let paths = Paths::read_archive(&self.file).map_err(bad_input)?;
@@ -278,7 +295,8 @@ impl Convert {
         let Some((bundle, rows)) = paths.of(self.bundle.as_deref()) else {
             let reason = match &self.bundle {
                 Some(name) if !names.is_empty() => {
-                    format!("--bundle {name}: allowed is one of {}", names.join(", "))
+                    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+                    format!("--bundle {name}: allowed is {}", one_of(name, &names))
                 }
                 _ => format!(
                     "{file}: the archive has no path: allowed is one with path.jsonl, which `forebay record` \
@@ -297,7 +315,7 @@ impl Convert {
         );
         if measured == 0.0 {
             eprintln!(
-                "warning: {file}: the bundle never filled the path: all rates are lower bounds"
+                "warning: {file}: the bundle never filled the path, so all rates are lower bounds"
             );
         }
         Ok(text)

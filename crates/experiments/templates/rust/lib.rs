@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn a_loss_leaves_its_share_of_the_window_once_an_episode() {
+    fn loss_reduces_window_once_per_episode() {
         let mut cc = ALGORITHM.build(&Spec::named(ALGORITHM.name)).unwrap();
         cc.init(Timestamp::ZERO, ByteCount::new(1000), ByteCount::new(10_000));
         let acked = Measurement { acked: ByteCount::new(10_000), ..Measurement::default() };
@@ -238,7 +238,11 @@ mod tests {
         cc.on_event(Timestamp::ZERO, CongestionEvent::Loss);
         let lost = Measurement { lost: Some(ByteCount::new(3000)), ..acked };
         cc.on_measurement(Timestamp::ZERO, &lost);
-        assert_eq!(cc.send_limits().cwnd, Some(ByteCount::new(10_000)), "half of it, and no growth");
+        assert_eq!(
+            cc.send_limits().cwnd,
+            Some(ByteCount::new(10_000)),
+            "half of it, and no growth"
+        );
         cc.on_event(Timestamp::ZERO, CongestionEvent::RecoveryEnd);
         cc.on_measurement(Timestamp::ZERO, &acked);
         assert_eq!(cc.send_limits().cwnd, Some(ByteCount::new(11_000)), "a segment a window");

@@ -23,9 +23,11 @@ use crate::alone;
 use crate::by_hand::{end, ip, start};
 use crate::two_bundles::{await_both, flow};
 
+/// Port of the test traffic.
 const PORT: u16 = 7000;
-/// The tunnel's ends, in the router between the sites and in the right box, and the MTU of both.
+/// Devices of the tunnel, in the router between the sites and in the right box.
 const ENDS: [&str; 2] = ["fbtest0", "fbtest1"];
+/// MTU of both ends of the tunnel (bytes), smaller than the sendbox's.
 const MTU: u16 = 1400;
 
 #[test]
@@ -77,7 +79,7 @@ fn measured(tunnel: impl FnOnce(&Namespace, &Namespace) -> Box<dyn Send>) {
     assert_eq!(watched.ports[0].mode, "tcx");
     let counters = &sent.bundles[0].shaping.as_ref().unwrap().counters;
     assert!(2 * counters.boundaries_matched > counters.boundaries_sent, "{counters:?}");
-    assert!(sent.table().contains("do not come through"), "{}", sent.table());
+    assert!(sent.table().contains("do not reach the receivebox"), "{}", sent.table());
     end(&mut boxes);
 }
 

@@ -25,21 +25,26 @@ use crate::by_hand::{await_status, await_that, ip, start};
 use crate::turns::{Turn, alone, together};
 use crate::{bundle, run, scenario};
 
+/// Port of the test traffic.
 const PORT: u16 = 7000;
 /// Seconds over which goodput is judged. A reader gets the bytes after a lost packet only together with
 /// that packet. Two seconds of 20 Mbit/s therefore read as 10 or as 29.
 const EVEN: u64 = 12;
+/// TCP flows of the bundle.
 const FLOWS: u16 = 8;
 /// An address of the right box in its hosts' network, as for a box that is their router or resolver.
 const AMONG_HOSTS: Ipv4Addr = Ipv4Addr::new(10, 1, 2, 254);
+/// Ethernet address that the hosts use for AMONG_HOSTS.
 const BOX_MAC: &str = "02:00:0a:01:03:02";
-/// The attack: 8 Mbit/s of UDP in 8 sockets.
+/// Sockets of the attack: with DATAGRAM and SPACING 8 Mbit/s in total.
 const SOCKETS: usize = 8;
+/// Payload of a datagram of the attack (bytes).
 const DATAGRAM: usize = 1250;
+/// Time between two datagrams.
 const SPACING: Duration = Duration::from_micros(1250);
 
 #[test]
-fn what_goes_to_other_addresses_of_the_receivebox_is_counted_by_both_boxes() {
+fn both_boxes_count_packets_to_receivebox_addresses() {
     let Some(mut scene) = Scene::set_up(alone) else { return };
     let sites = &scene.topology.pairs[0];
     ip(&sites.right_box, &format!("address add {AMONG_HOSTS}/32 dev br0\n"));
@@ -62,7 +67,7 @@ fn what_goes_to_other_addresses_of_the_receivebox_is_counted_by_both_boxes() {
 
 /// The plan `bundler/ttl_attack` judges the cost of these datagrams to the flows.
 #[test]
-fn datagrams_that_die_on_the_way_are_found_out_and_stop_no_flow() {
+fn expiring_datagrams_are_detected_and_flows_continue() {
     let Some(mut scene) = Scene::set_up(together) else { return };
     let sites = &scene.topology.pairs[0];
     let hosts = Site::RightHosts.address(0);
@@ -71,19 +76,19 @@ fn datagrams_that_die_on_the_way_are_found_out_and_stop_no_flow() {
     scene.start_boxes();
     for ttl in [BEFORE_THE_LINK, BEHIND_THE_LINK] {
         attack.begin(ttl);
-        await_that("an alarm for what is unseen", || {
+        await_that("an alarm for unseen packets", || {
             let said = scene.said();
             said.unseen > 0.1 && said.alarm.is_some()
         });
         let goodput = flows.goodput(3);
-        assert!(goodput > 1.0, "{goodput:.2} Mbit/s beside datagrams of TTL {ttl}");
+        assert!(goodput > 1.0, "{goodput:.2} Mbit/s next to datagrams of TTL {ttl}");
         attack.end();
         await_that("the end of the alarm", || scene.said().alarm.is_none());
     }
 }
 
 #[test]
-fn a_share_of_the_packets_passes_the_receivebox_by_for_a_while() {
+fn detects_packets_that_bypass_receivebox_for_a_while() {
     let mut scenario = scenario(9, bundle("copa", "sfq"), None);
     let unseen = |seconds, share| Upset {
         at: Duration::from_secs(seconds),
@@ -101,8 +106,9 @@ fn a_share_of_the_packets_passes_the_receivebox_by_for_a_while() {
     assert!(bytes > 9 * 24_000_000 / 8 / 2, "half of the capacity: {bytes}");
 }
 
-/// Times to live that end before the link, or after it.
+/// Time to live that ends before the link.
 const BEFORE_THE_LINK: u8 = 1;
+/// Time to live that ends after the link.
 const BEHIND_THE_LINK: u8 = 2;
 
 /// Two sites over 20 Mbit/s and 40 ms with a buffer of 125 ms.

@@ -17,6 +17,7 @@ use nix::unistd::Pid;
 use crate::by_hand::{await_status, await_that, connect_the_sites, ip, start, write_sendbox};
 use crate::turns::{Turn, alone};
 
+/// Port of the test traffic.
 const PORT: u16 = 7000;
 /// Datagrams in the queue when the sendbox is stopped: 0.6 s at 10 Mbit/s, 3 s at 2 Mbit/s.
 const BURST: u32 = 600;
@@ -25,7 +26,7 @@ const BURST: u32 = 600;
 const HAND_OVER: usize = 64;
 
 #[test]
-fn a_clean_stop_sends_the_queue_at_its_rate_and_hands_over_in_order() {
+fn clean_stop_drains_queue_in_order_at_rate() {
     let Some(mut scene) = Scene::set_up("10Mbit/s") else { return };
     let arrivals = scene.receive();
     scene.send_burst(BURST);
@@ -37,7 +38,7 @@ fn a_clean_stop_sends_the_queue_at_its_rate_and_hands_over_in_order() {
 }
 
 #[test]
-fn a_clean_stop_under_lasting_load_ends_and_loses_no_packet() {
+fn clean_stop_under_load_loses_no_packet() {
     let Some(mut scene) = Scene::set_up("2Mbit/s") else { return };
     let arrivals = scene.receive();
     scene.send_burst(BURST);
@@ -50,7 +51,7 @@ fn a_clean_stop_under_lasting_load_ends_and_loses_no_packet() {
 }
 
 #[test]
-fn while_the_wan_is_down_what_is_queued_waits_and_the_kernel_takes_over() {
+fn queue_waits_and_kernel_forwards_while_wan_down() {
     let Some(scene) = Scene::set_up("2Mbit/s") else { return };
     // The tap is at the end of the wire: the bridges need a moment after the device is up again.
     let tap = || PacketPort::open("left0", Direction::Receive).map_err(std::io::Error::other);

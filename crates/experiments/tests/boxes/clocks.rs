@@ -18,7 +18,7 @@ use crate::two_bundles::write_configs;
 use crate::{SECOND, bundle, forebay, run, scenario};
 
 #[test]
-fn a_receivebox_whose_clock_is_another_is_held_or_survived() {
+fn wrong_receivebox_clock_is_corrected_or_survived() {
     let mut scenario = scenario(26, bundle("copa", "sfq"), None);
     let clock = &mut scenario.bundles[0].clock;
     *clock = "0s +1000ppm, 12s +1s, 18s -1s".parse().unwrap();
@@ -44,7 +44,7 @@ fn a_receivebox_whose_clock_is_another_is_held_or_survived() {
 }
 
 #[test]
-fn the_clock_of_a_testbed_s_receivebox_goes_its_own_way_from_the_start_of_the_run_on() {
+fn testbed_receivebox_clock_drifts_from_start() {
     if skip_without(Need::Root) {
         return;
     }
@@ -81,7 +81,7 @@ fn the_clock_of_a_testbed_s_receivebox_goes_its_own_way_from_the_start_of_the_ru
 }
 
 #[test]
-fn no_option_of_a_receivebox_leads_to_another_clock() {
+fn receivebox_has_no_option_for_clock() {
     let said = |arguments: &[&str]| {
         let output = Command::new(forebay()).args(arguments).output().unwrap();
         String::from_utf8(output.stdout).unwrap()

@@ -24,6 +24,7 @@ use crate::kernel_queues;
 use crate::turns::{Turn, together};
 use crate::two_bundles::write_configs;
 
+/// Port of the test traffic.
 const PORT: u16 = 7000;
 
 /// A change that makes a condition of a sendbox fail in its namespace, and its reverse.
@@ -39,6 +40,7 @@ struct Change {
     is_awaited: bool,
 }
 
+/// Changes that break one condition of the box each.
 const CHANGES: [Change; 8] = [
     Change {
         condition: "isolation",
@@ -85,7 +87,7 @@ const CHANGES: [Change; 8] = [
         condition: "qdisc",
         make: &["tc qdisc add dev wan root pfifo"],
         undo: &["tc qdisc del dev wan root"],
-        found: "wan has the qdisc pfifo",
+        found: "wan has the configured qdisc pfifo",
         passes: true,
         is_awaited: false,
     },
@@ -116,7 +118,7 @@ const CHANGES: [Change; 8] = [
 ];
 
 #[test]
-fn unmet_conditions_are_refused_or_awaited_and_hand_back() {
+fn unmet_conditions_are_refused_or_hand_back() {
     let Some(mut scene) = Scene::set_up() else { return };
     for change in &CHANGES {
         scene.run(change.make);
@@ -157,7 +159,7 @@ fn unmet_conditions_are_refused_or_awaited_and_hand_back() {
         let (captured, came) = (scene.counter("captured"), flow.received());
         thread::sleep(Duration::from_millis(500));
         assert_eq!(scene.counter("captured"), captured, "{name}");
-        assert_eq!(flow.received() > came, change.passes, "{name}: what passes the kernel");
+        assert_eq!(flow.received() > came, change.passes, "{name}: packets that pass the kernel");
         scene.run(change.undo);
         await_that(&format!("they are taken again after {name}"), || scene.takes());
         await_that(&format!("the connection goes on after {name}"), || flow.is_going_on());
@@ -171,7 +173,7 @@ fn unmet_conditions_are_refused_or_awaited_and_hand_back() {
 }
 
 #[test]
-fn devices_that_are_deleted_and_made_again_are_waited_for_and_attached_to() {
+fn box_reattaches_to_recreated_devices() {
     let Some(mut scene) = Scene::set_up() else { return };
     scene.start();
     let flow = Flow::start(scene.sites());
@@ -227,7 +229,7 @@ fn kernel_datapath_follows_devices_and_undoes_changes() {
 }
 
 #[test]
-fn addresses_that_come_while_a_box_runs_are_its_own_from_then_on() {
+fn box_adopts_addresses_added_at_run_time() {
     let Some(mut scene) = Scene::set_up() else { return };
     scene.start();
     let sender = {
@@ -267,7 +269,7 @@ fn addresses_that_come_while_a_box_runs_are_its_own_from_then_on() {
 }
 
 #[test]
-fn a_receivebox_reports_nothing_of_changed_packets_and_attaches_to_a_new_device() {
+fn receivebox_skips_changed_packets_and_reattaches() {
     let Some(mut scene) = Scene::set_up() else { return };
     let [receivebox, sendbox] = write_configs(scene.folder.path());
     scene.config = sendbox;
@@ -295,7 +297,7 @@ fn a_receivebox_reports_nothing_of_changed_packets_and_attaches_to_a_new_device(
         await_that(found, || scene.status().table().contains(found));
         thread::sleep(Duration::from_millis(200));
         assert!(!is_reporting(), "{found}");
-        scene.await_logged("until then no packets are reported");
+        scene.await_logged("until then the receivebox reports no packets");
         if make.starts_with("ip link del") {
             scene.make_wan(right_box, "right0", &index);
         } else {
@@ -309,7 +311,7 @@ fn a_receivebox_reports_nothing_of_changed_packets_and_attaches_to_a_new_device(
 }
 
 #[test]
-fn what_merges_below_a_device_has_its_packets_watched_at_tc_or_is_refused_and_refused_later() {
+fn merged_packets_are_watched_at_tc_or_refused() {
     let Some(mut scene) = Scene::set_up() else { return };
     let [receivebox, _] = write_configs(scene.folder.path());
     let text = fs::read_to_string(&receivebox).unwrap();

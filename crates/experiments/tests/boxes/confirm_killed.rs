@@ -113,7 +113,7 @@ fn confirm_killed_anywhere_can_be_repeated() {
         while scene.is_on_trial() {}
         assert_eq!(scene.in_force(), before);
         let repeated = scene.confirm();
-        assert_eq!(repeated.status.code(), Some(2), "{repeated:?}");
+        assert_eq!(repeated.status.code(), Some(1), "{repeated:?}");
         assert_eq!(fs::read_to_string(&scene.own).unwrap(), before, "call {killed}: {repeated:?}");
     }
     assert!(!Path::new(&format!("{}.new", scene.own.display())).exists());

@@ -14,6 +14,7 @@ use crate::alone;
 use crate::by_hand::{connect_the_sites, start};
 use crate::two_bundles::{await_both, flow};
 
+/// Port of the test traffic.
 const PORT: u16 = 7000;
 /// Datagrams of 100 bytes, few enough to arrive at any rate.
 const DATAGRAMS: u64 = 150;
@@ -24,7 +25,7 @@ fn destination_host_measures_packets_to_itself() {
 }
 
 #[test]
-fn destination_host_measures_packets_that_stay_in_the_kernel() {
+fn destination_host_measures_packets_in_kernel() {
     if !skip_without(Need::QueueSampling) {
         measured("datapath = \"kernel\"\n");
     }

@@ -11,6 +11,7 @@ use forebay_testbed::namespace::Namespace;
 use crate::by_hand::ip;
 use crate::forebay;
 
+/// Configuration of a sendbox whose devices are no ports of a bridge.
 const CONFIG: &str = r#"
 [box]
 role = "sendbox"
@@ -27,6 +28,7 @@ to = ["198.51.100.0/24"]
 key_file = "bundle.key"
 cc = "copa"
 "#;
+/// Fix that `forebay` must name.
 const JOINS: &str = "ip link set dev eth0 master br0";
 
 #[test]
@@ -55,9 +57,9 @@ fn no_fix_cuts_a_remote_machine_off() {
         String::from_utf8([stdout, stderr].concat()).unwrap()
     };
     let doctor = &["doctor", "--config", "box.toml"][..];
-    let plan = &["plan", "box.toml"][..];
+    let preview = &["apply", "--dry-run", "box.toml"][..];
     let ssh = Some("192.0.2.9 50000 192.0.2.2 22");
-    for arguments in [doctor, plan] {
+    for arguments in [doctor, preview] {
         let said = run(arguments, None);
         assert!(said.contains(JOINS), "{said}");
         let said = run(arguments, ssh);
@@ -65,7 +67,7 @@ fn no_fix_cuts_a_remote_machine_off() {
         assert!(said.contains("box.forward = \"route\""), "{said}");
     }
     ip(&machine, "route add 198.51.100.0/24 via 192.0.2.1\n");
-    for arguments in [doctor, plan] {
+    for arguments in [doctor, preview] {
         let said = run(arguments, None);
         assert!(!said.contains("master") && said.contains("to the peer 198.51.100.2"), "{said}");
     }

@@ -21,7 +21,7 @@ const CALM_NS: u64 = 2 * SECOND;
 const WINDOW_NS: u64 = SECOND / 10;
 
 #[test]
-fn a_flood_of_bad_messages_is_counted_and_changes_nothing() {
+fn flood_of_bad_messages_is_only_counted() {
     let mut scenario = scenario(22, bundle("copa", "sfq"), None);
     scenario.attack = Some(Attack {
         at: Duration::from_nanos(BEGINS_NS),

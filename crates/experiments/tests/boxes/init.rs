@@ -48,7 +48,7 @@ fn init(namespace: &Namespace, file: &Path, options: &str) -> String {
     }
     let again = forebay(namespace, &line.split(' ').collect::<Vec<_>>());
     assert_eq!(again.status.code(), Some(2), "{}", told(&again));
-    assert!(told(&again).contains("is there already, and is never overwritten"), "{again:?}");
+    assert!(told(&again).contains("exists already and is never overwritten"), "{again:?}");
     assert_eq!(fs::read_to_string(file).unwrap(), text);
     text
 }

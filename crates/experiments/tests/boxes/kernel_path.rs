@@ -15,15 +15,17 @@ use crate::by_hand::{
 use crate::turns::{Turn, together};
 use crate::two_bundles::flow;
 
+/// Port of the test traffic.
 const PORT: u16 = 7000;
-/// Ethernet addresses of the left box's devices.
+/// Ethernet address of the left box's bridge.
 const BRIDGE_MAC: &str = "02:00:00:00:00:01";
+/// Ethernet address of the left box's LAN device.
 const LAN_MAC: &str = "02:00:00:00:00:02";
 /// Datagrams sent at a time.
 const DATAGRAMS: u8 = 50;
 
 #[test]
-fn a_box_that_is_the_router_of_its_hosts_routes_what_belongs_to_a_bundle() {
+fn box_as_router_routes_bundle_packets() {
     let Some(scene) = Scene::set_up() else { return };
     let sites = &scene.topology.pairs[0];
     let settings =
@@ -47,7 +49,7 @@ fn a_box_that_is_the_router_of_its_hosts_routes_what_belongs_to_a_bundle() {
 }
 
 #[test]
-fn frames_longer_than_those_it_was_started_for_get_through() {
+fn longer_frames_than_at_start_pass() {
     let Some(scene) = Scene::set_up() else { return };
     let counted = |name: &str| scene.counter(name);
     let set_mtu = |mtu: u16| set_mtu(&scene.topology, mtu);
@@ -75,7 +77,7 @@ fn frames_longer_than_those_it_was_started_for_get_through() {
 }
 
 #[test]
-fn jumbo_frames_get_through_a_box_whose_receive_queue_has_a_thread() {
+fn jumbo_frames_pass_with_threaded_receive_queue() {
     if skip_without(Need::FramesInPieces) {
         return;
     }
@@ -90,7 +92,7 @@ fn jumbo_frames_get_through_a_box_whose_receive_queue_has_a_thread() {
 }
 
 #[test]
-fn connections_in_tunnels_of_a_host_that_leaves_checksums_undone_get_through() {
+fn tunnelled_connections_with_unfinished_checksums_pass() {
     let Some(scene) = Scene::set_up() else { return };
     let sites = &scene.topology.pairs[0];
     switch_on(&sites.left_hosts, "eth0", &["tx"]);

@@ -17,11 +17,13 @@ use crate::by_hand::{connect_the_sites, signal, start, switch, write_sendbox};
 use crate::turns::alone;
 use crate::two_bundles::{await_both, flow};
 
+/// Bound of the bundle (bit/s).
 const RATE_BPS: f64 = 20e6;
+/// Offloads that the test switches, by ethtool's names.
 const OFFLOADS: [&str; 4] = ["tx", "gso", "tso", "gro"];
 
 #[test]
-fn super_packets_are_shaped_and_measured_and_pass_when_the_box_hangs_or_is_killed() {
+fn super_packets_are_shaped_and_outlive_box() {
     if skip_without(Need::Root) || skip_without(Need::QueueSampling) {
         return;
     }

@@ -26,6 +26,7 @@ const TURNS: usize = 9;
 const UNSHAPED: &str = "100Gbit/s";
 /// Rate that short messages share with bulk traffic.
 const SHORT_RATE: &str = "96Mbit/s";
+/// Bulk flows next to the short messages.
 const BULK_FLOWS: u16 = 4;
 /// Length of each answer in bytes; none is shorter.
 const ANSWER_BYTES: usize = 100;
@@ -42,7 +43,7 @@ fn throughput_and_cost_beside_a_plain_bridge() {
         let turns: Vec<Turn> = (0..TURNS).map(|_| Turn::take(sites, rate)).collect();
         let of = |value: fn(&Turn) -> f64| median(turns.iter().map(value).collect());
         println!(
-            "max_rate {rate}: {:.2} Gbit/s beside {:.2} of the plain bridge, ratio {:.2}; past the class and \
+            "max_rate {rate}: {:.2} Gbit/s, plain bridge {:.2}, ratio {:.2}; past the class and \
              unsampled {:.2}, ratio {:.2}; medians of {TURNS} turns",
             of(|turn| turn.boxed),
             of(|turn| turn.plain),
@@ -73,7 +74,7 @@ fn short_messages_beside_bulk_traffic() {
     for (datapath, turns) in ["kernel", "user"].into_iter().zip(&turns) {
         let of = |value: fn(&ShortMessages) -> f64| median(turns.iter().map(value).collect());
         println!(
-            "{SHORT_RATE}, datapath {datapath}, beside {BULK_FLOWS} bulk flows: 100 bytes and back p50 {:.2}, \
+            "{SHORT_RATE}, datapath {datapath}, next to {BULK_FLOWS} bulk flows: 100 bytes and back p50 {:.2}, \
              p99 {:.2} ms; 10 kB and an answer p50 {:.2} ms; {:.3} cores; medians of {TURNS} turns; {} bytes at most at \
              the next hop",
             of(|turn| turn.small_p50_ms),
@@ -215,6 +216,7 @@ impl Turn {
 
 /// Prints the cost of sampling a packet of one flow, from the kernel's own run times of the program.
 fn say_cost(sites: &PairSites, what: &str) {
+    /// File that makes the kernel measure the run time of BPF programs.
     const SWITCH: &str = "/proc/sys/kernel/bpf_stats_enabled";
     let before = fs::read_to_string(SWITCH).unwrap();
     fs::write(SWITCH, "1").unwrap();
@@ -259,6 +261,7 @@ fn with_the_sendbox<T>(
 
 /// The rate of one flow of large writes, in Gbit/s.
 fn bulk(sites: &PairSites) -> f64 {
+    /// Bytes of one write or read.
     const CHUNK: usize = 256 << 10;
     let target = SocketAddr::new(Site::RightHosts.address(0).into(), 7001);
     let listener = sites.right_hosts.within(|| TcpListener::bind(target)).unwrap();

@@ -168,7 +168,7 @@ fn a_second_sendbox_on_a_wan_is_refused() {
             let said = String::from_utf8_lossy(&output.stderr);
             assert_eq!(output.status.code(), Some(1), "{first}, {second}: {said}");
             let pid = format!("(pid {})", scene.boxes[0].id());
-            assert!(said.contains("wan is of another sendbox"), "{first}, {second}: {said}");
+            assert!(said.contains("wan is in use by another sendbox"), "{first}, {second}: {said}");
             assert!(said.contains(&pid), "{first}, {second}: {said}");
             thread::sleep(Duration::from_millis(1500));
             assert!(is_carrying(), "{first}, {second}: {}", scene.log());
@@ -180,7 +180,7 @@ fn a_second_sendbox_on_a_wan_is_refused() {
 }
 
 #[test]
-fn sendboxes_on_one_name_in_two_namespaces_both_run() {
+fn sendboxes_with_same_name_run_in_two_namespaces() {
     let Some(mut scene) = Scene::set_up() else { return };
     scene.start();
     let text = fs::read_to_string(&scene.config).unwrap();

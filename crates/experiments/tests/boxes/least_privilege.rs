@@ -27,15 +27,19 @@ fn ask(socket: &Path, request: Request) -> io::Result<Answer<Status>> {
     control::ask(socket, request)
 }
 
+/// Port of the test traffic.
 const PORT: u16 = 7000;
+/// Roles of the two boxes, in the order of their files and sockets.
 const ROLES: [&str; 2] = ["receivebox", "sendbox"];
-/// User of the boxes, and the group that may ask for their status.
+/// User of the boxes.
 const USER: &str = "nobody";
+/// Group whose members may ask for the status.
 const GROUP: &str = "daemon";
 /// User id that is neither root nor the boxes'.
 const STRANGER: u32 = 54_321;
-/// Of `/proc/PID/status`, as bits (include/uapi/linux/capability.h).
+/// Bit of CAP_DAC_READ_SEARCH in `/proc/PID/status` (include/uapi/linux/capability.h).
 const CAP_DAC_READ_SEARCH: u64 = 1 << 2;
+/// Bit of CAP_NET_ADMIN in `/proc/PID/status` (include/uapi/linux/capability.h).
 const CAP_NET_ADMIN: u64 = 1 << 12;
 /// Capabilities of the packet thread: CAP_BPF and CAP_IPC_LOCK.
 const OF_PACKETS: u64 = 1 << 39 | 1 << 14;
@@ -203,7 +207,7 @@ fn new_keys(folder: &Path, names: &[&str]) {
 }
 
 #[test]
-fn boxes_that_have_become_another_user_carry_reload_and_stop_as_before() {
+fn boxes_as_other_user_carry_reload_and_stop() {
     let keys = format!("user = \"{USER}\"\nstatus_group = \"{GROUP}\"\n");
     let _turn = together();
     let Some(scene) = Scene::set_up(&keys) else { return };
@@ -268,6 +272,7 @@ fn boxes_that_have_become_another_user_carry_reload_and_stop_as_before() {
     let renewed = reload(1);
     assert_eq!(renewed.summary(), "2 changed", "{renewed}");
     assert!(renewed.listing().contains("four.key with other keys"), "{renewed}");
+    /// Alarm of a box whose peer has another key.
     const KEYS_DIFFER: &str = "the peer's messages do not verify: do the keys differ?";
     for (index, role) in ROLES.into_iter().enumerate() {
         await_that(&format!("the {role} asks for the keys"), || {
@@ -310,7 +315,7 @@ fn boxes_that_have_become_another_user_carry_reload_and_stop_as_before() {
 }
 
 #[test]
-fn a_box_without_its_account_says_so_and_one_that_is_named_must_exist() {
+fn missing_account_is_logged_or_refused_if_named() {
     let _turn = together();
     let Some(scene) = Scene::set_up("user = \"nonesuch\"\n") else { return };
     let output = |scene: &Scene| {
@@ -341,7 +346,11 @@ fn a_box_without_its_account_says_so_and_one_that_is_named_must_exist() {
         let capabilities = if name == "packets" { OF_PACKETS } else { 0 };
         assert_confined(&status, &name, 0, 0, capabilities);
     }
-    assert!(scene.log(0).contains("there is no account forebay to become"), "{}", scene.log(0));
+    assert!(
+        scene.log(0).contains("there is no account forebay: the box stays root"),
+        "{}",
+        scene.log(0)
+    );
     one.end();
 }
 
@@ -359,7 +368,7 @@ fn with_capabilities(command: &Command, capabilities: &[&str]) -> Command {
 }
 
 #[test]
-fn six_capabilities_suffice_for_a_box_that_is_not_root_and_one_that_lacks_is_named() {
+fn six_capabilities_suffice_and_missing_is_named() {
     let _turn = together();
     let Some(scene) = Scene::set_up("") else { return };
     let user = User::from_name(USER).unwrap().unwrap();

@@ -55,15 +55,16 @@ use forebay_skips::{Need, skip_without};
 
 use crate::turns::alone;
 
+/// Nanoseconds in a second.
 const SECOND: u64 = 1_000_000_000;
 
 #[test]
-fn a_bundle_is_measured_and_its_queue_moves_to_the_sendbox() {
+fn bundle_is_measured_and_queue_moves_to_sendbox() {
     measured_with_its_queue_at_the_sendbox(bundle("copa", "sfq"));
 }
 
 #[test]
-fn the_queue_of_packets_that_stay_in_the_kernel_moves_to_the_sendbox() {
+fn queue_of_kernel_datapath_moves_to_sendbox() {
     if skip_without(Need::QueueSampling) {
         return;
     }
@@ -86,7 +87,7 @@ fn measured_with_its_queue_at_the_sendbox(bundle: Bundle) {
 }
 
 #[test]
-fn both_directions_can_be_bundled_by_daemons_side_by_side() {
+fn both_directions_can_have_bundles() {
     let reverse =
         Bundle { name: "back".into(), supervised: false, ..bundle("setpoint", "fq_codel") };
     let mut scenario = scenario(8, bundle("copa", "sfq"), Some(reverse));
@@ -105,7 +106,7 @@ fn both_directions_can_be_bundled_by_daemons_side_by_side() {
 }
 
 #[test]
-fn a_flow_of_equal_datagrams_is_measured_beyond_65_536_of_them() {
+fn equal_datagrams_are_measured_beyond_65_536() {
     let seconds = 9;
     let mut scenario = scenario(seconds, bundle("copa", "sfq"), None);
     // The packets have no payload to number, so only the IP identification distinguishes packets,
@@ -123,7 +124,7 @@ fn a_flow_of_equal_datagrams_is_measured_beyond_65_536_of_them() {
 }
 
 #[test]
-fn traffic_outlives_the_death_and_the_freeze_of_either_box() {
+fn traffic_outlives_death_and_freeze_of_boxes() {
     let fault = |seconds, end, action| Fault {
         at: Duration::from_secs(seconds),
         program: FaultProgram::Box { bundle: "b".into(), end },

@@ -24,6 +24,7 @@ use crate::by_hand::{await_status, command, connect_the_sites, end, ip};
 use crate::turns::{Turn, alone};
 use crate::two_bundles::await_both;
 
+/// Roles of the two boxes, in the order of their files and sockets.
 const ROLES: [&str; 2] = ["receivebox", "sendbox"];
 /// Port to which flows go.
 const PORT: u16 = 7000;
@@ -31,7 +32,7 @@ const PORT: u16 = 7000;
 const BUSY_EVERY: usize = 20;
 
 #[test]
-fn of_hundreds_of_bundles_the_idle_ones_rest_and_one_wakes_while_another_changes() {
+fn idle_bundles_rest_and_wake_during_reloads() {
     let Some(scene) =
         Scene::start(&Layout { bundles: 300, rate_mbit: 24, weight: 1, datapath: "user" })
     else {
@@ -80,7 +81,7 @@ fn of_hundreds_of_bundles_the_idle_ones_rest_and_one_wakes_while_another_changes
 
 #[test]
 #[ignore = "a minute of traffic on a quiet machine: make bench-bundles"]
-fn a_thousand_bundles_cost_no_more_than_twice_as_much_as_one_with_the_same_traffic() {
+fn thousand_bundles_cost_at_most_twice_one() {
     let rate_mbit = std::env::var("RATE_MBIT").map_or(500, |rate| rate.parse().unwrap());
     let datapath = std::env::var("DATAPATH").unwrap_or_else(|_| "kernel".into());
     let layout = |bundles| Layout { bundles, rate_mbit, weight: 3, datapath: &datapath };
@@ -93,7 +94,10 @@ fn a_thousand_bundles_cost_no_more_than_twice_as_much_as_one_with_the_same_traff
     println!("1 bundle:      {one}");
     let many = Cost::measure(&layout(1000)).unwrap();
     println!("1,000 bundles: {many}");
-    println!("CPU time of the sendbox: {:.2} times that of one bundle", many.cores / one.cores);
+    println!(
+        "CPU time of the sendbox: {:.2} times the time with one bundle",
+        many.cores / one.cores
+    );
     println!("shares: {:.2} % off at most", 100.0 * many.share_error);
     assert!(many.share_error <= 0.02 && many.memory_mb <= 200.0);
     assert!(many.cores <= 2.0 * one.cores);
@@ -105,7 +109,7 @@ fn a_thousand_bundles_cost_no_more_than_twice_as_much_as_one_with_the_same_traff
     let dropped = backlog_drops();
     for (what, layout) in [
         ("500 that come", layout(1000)),
-        ("1,000, of which most have another weight", Layout { weight: 4, ..layout(1000) }),
+        ("1,000, most with another weight", Layout { weight: 4, ..layout(1000) }),
         ("500 that go", Layout { weight: 4, ..layout(500) }),
     ] {
         thread::sleep(Duration::from_secs(1));
@@ -136,6 +140,7 @@ struct Backlog {
 }
 
 impl Backlog {
+    /// Setting of the longest backlog of received packets.
     const PATH: &str = "/proc/sys/net/core/netdev_max_backlog";
 
     /// Lengthens the queue until this value is dropped.
@@ -433,7 +438,9 @@ struct Cost {
 }
 
 impl Cost {
+    /// Time before the measurement, in which rates settle.
     const WARM_UP: Duration = Duration::from_secs(8);
+    /// Length of the measurement.
     const SPAN: Duration = Duration::from_secs(10);
 
     fn measure(layout: &Layout<'_>) -> Option<Self> {

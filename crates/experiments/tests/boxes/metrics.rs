@@ -17,14 +17,17 @@ use crate::by_hand::{await_status, await_that, connect_the_sites, end, start};
 use crate::turns::{Turn, together};
 use crate::two_bundles::{await_both, flow, give_ipv6, write_configs};
 
+/// Roles of the two boxes, in the order of their files and sockets.
 const ROLES: [&str; 2] = ["receivebox", "sendbox"];
+/// Places of the boxes, in the order of ROLES.
 const SITES: [Site; 2] = [Site::RightBox, Site::LeftBox];
+/// Ports of the metrics, in the order of ROLES.
 const PORTS: [u16; 2] = [9476, 9475];
 /// Port to which flows go.
 const PORT: u16 = 7000;
 
 #[test]
-fn both_boxes_are_scraped_in_either_format_and_idle_clients_harm_neither() {
+fn metrics_in_both_formats_despite_idle_clients() {
     let Some(scene) = Scene::set_up() else { return };
     scene.carry();
     let openmetrics = "application/openmetrics-text;version=1.0.0,text/plain;q=0.5";
@@ -69,7 +72,7 @@ fn both_boxes_are_scraped_in_either_format_and_idle_clients_harm_neither() {
 
 #[test]
 #[ignore = "needs the package prometheus: make test-metrics"]
-fn prometheus_scrapes_the_boxes_and_evaluates_rules_and_dashboard() {
+fn prometheus_evaluates_rules_and_dashboard() {
     let packaging = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../packaging");
     let rules = packaging.join("prometheus/forebay.rules.yml").canonicalize().unwrap();
     for (verb, file) in [("check", "forebay.rules.yml"), ("test", "forebay.rules.test.yml")] {
@@ -142,7 +145,7 @@ fn prometheus_scrapes_the_boxes_and_evaluates_rules_and_dashboard() {
 
     // The alert rules must notice a missing box.
     scene.boxes[0].kill().unwrap();
-    await_that("the box that is gone is told of", || {
+    await_that("the rule reports the missing box", || {
         let alerts = scene.query(own, "/api/v1/alerts");
         let named =
             alerts["alerts"].as_array().unwrap().iter().map(|it| it["labels"]["alertname"].clone());

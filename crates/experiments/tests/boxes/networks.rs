@@ -22,6 +22,7 @@ use crate::by_hand::{await_status, await_that, bridged, command, feed, ip, start
 use crate::turns::together;
 use crate::two_bundles::{await_both, flow};
 
+/// Port of the test traffic.
 const PORT: u16 = 7000;
 /// Packets of a test that sends frames itself: several epochs at the least rate.
 const FRAMES: u16 = 6000;
@@ -207,7 +208,7 @@ impl Drop for Untagging {
 }
 
 #[test]
-fn packets_in_vlans_are_measured_whatever_tag_either_box_sees() {
+fn vlan_packets_are_measured_with_any_tag() {
     if skip_without(Need::Root) {
         return;
     }
@@ -228,7 +229,7 @@ fn packets_in_vlans_are_measured_whatever_tag_either_box_sees() {
 }
 
 #[test]
-fn packets_whose_tag_the_bridge_takes_off_are_in_their_bundle() {
+fn untagged_by_bridge_packets_stay_in_bundle() {
     if skip_without(Need::VlanBridges) {
         return;
     }
@@ -247,7 +248,7 @@ fn packets_whose_tag_the_bridge_takes_off_are_in_their_bundle() {
 }
 
 #[test]
-fn pppoe_and_mpls_pass_and_are_counted_by_name_and_dscp_is_kept() {
+fn pppoe_and_mpls_pass_and_dscp_is_kept() {
     let _turn = together();
     let Some(topology) = bridged() else { return };
     let sites = &topology.pairs[0];
@@ -330,7 +331,7 @@ fn behind_nat(public: &str) -> Option<(Topology, Boxes)> {
 }
 
 #[test]
-fn a_bundle_is_measured_through_nat_of_its_sources() {
+fn bundle_is_measured_through_source_nat() {
     let _turn = together();
     let Some((topology, boxes)) = behind_nat("10.1.2.254/32") else { return };
     let sites = &topology.pairs[0];
@@ -397,7 +398,7 @@ fn bundle_follows_a_new_public_address_of_nat() {
 }
 
 #[test]
-fn a_box_beside_the_router_on_one_machine_bundles_what_is_routed() {
+fn box_next_to_router_bundles_routed_packets() {
     let _turn = together();
     let Some(topology) = bridged() else { return };
     let PairSites { left_hosts, left_box: machine, right_box, right_hosts } = &topology.pairs[0];
@@ -418,7 +419,7 @@ fn a_box_beside_the_router_on_one_machine_bundles_what_is_routed() {
     let [receivebox, sendbox] = crate::routed::files(folder.path());
     let text = fs::read_to_string(&sendbox).unwrap();
     fs::write(&sendbox, text.replace("\"wan\"", "\"wan0\"")).unwrap();
-    let page = include_str!("../../../../docs/howto/networks.md");
+    let page = include_str!("../../../../docs/operate/networks.md");
     let (_, block) = page.split_once("```sh\nip netns add box\n").unwrap();
     let (block, _) = block.split_once("```").unwrap();
     let started = "ip netns exec box forebay sendbox --config sendbox.toml";
@@ -447,7 +448,7 @@ fn a_box_beside_the_router_on_one_machine_bundles_what_is_routed() {
 }
 
 #[test]
-fn boxes_of_both_roles_at_each_site_run_from_one_file() {
+fn both_roles_at_each_site_share_one_file() {
     let _turn = together();
     let Some(topology) = bridged() else { return };
     let sites = &topology.pairs[0];
@@ -516,7 +517,7 @@ fn boxes_of_both_roles_at_each_site_run_from_one_file() {
 }
 
 #[test]
-fn a_peer_with_a_name_is_found_at_the_address_that_answers() {
+fn named_peer_is_found_at_answering_address() {
     let _turn = together();
     let Some(topology) = bridged() else { return };
     let sites = &topology.pairs[0];

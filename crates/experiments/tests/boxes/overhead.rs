@@ -13,6 +13,7 @@ use crate::by_hand::{await_status, await_that, connect_the_sites, end, start, wr
 
 /// Length of each packet, with Ethernet, IPv4 and UDP headers.
 const FRAME_BYTES: u32 = 1000;
+/// Payload that makes a packet of FRAME_BYTES.
 const PAYLOAD: [u8; FRAME_BYTES as usize - 42] = [7; FRAME_BYTES as usize - 42];
 /// Rate of the bundle; twice as much is sent.
 const BITS_PER_SEC: u32 = 8_000_000;

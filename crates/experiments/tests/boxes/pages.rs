@@ -221,7 +221,7 @@ fn page_on_two_cloud_regions_can_be_followed() {
     }
     let _alone = alone();
     let cloud = Cloud::build(["10.1.1.10", "10.2.1.10"], ["10.1.1.2", "10.2.1.2"]);
-    let page = include_str!("../../../../docs/howto/two-cloud-regions.md");
+    let page = include_str!("../../../../docs/operate/two-cloud-regions.md");
     let Cloud { hosts: [a, b], gateways: [at_a, at_b], .. } = &cloud;
     follow(page, ["A", "B"], [at_a, at_b], [a, b], Ipv4Addr::new(10, 2, 1, 10));
 }
@@ -235,7 +235,7 @@ fn page_on_a_server_can_be_followed() {
     // The server is host A; the fabric routes its packets to gateway B.
     let cloud = Cloud::build(["10.1.1.77", "10.2.1.10"], ["10.1.1.10", "10.2.1.2"]);
     cloud.gateways[1].within(|| fs::write("/proc/sys/net/ipv4/ip_forward", "1")).unwrap();
-    let page = include_str!("../../../../docs/howto/its-own-sendbox.md");
+    let page = include_str!("../../../../docs/operate/its-own-sendbox.md");
     let [server, at_b] = &cloud.gateways;
     let places = ["the server", "the gateway"];
     follow(page, places, [server, at_b], [server, &cloud.hosts[1]], Ipv4Addr::new(10, 2, 1, 10));
@@ -292,7 +292,7 @@ fn page_on_wireguard_can_be_followed() {
     }
     let _alone = alone();
     let pair = Pair::build(["203.0.113.1", "203.0.113.9"], ["10.1.0", "10.2.0"]);
-    let page = include_str!("../../../../docs/howto/wireguard-gateway.md");
+    let page = include_str!("../../../../docs/operate/wireguard-gateway.md");
     pair.follow(page, ["A", "B"], Ipv4Addr::new(10, 2, 0, 10));
 }
 
@@ -304,7 +304,7 @@ fn page_on_a_vps_can_be_followed() {
     let _alone = alone();
     // The first host is one in the Internet.
     let pair = Pair::build(["203.0.113.9", "203.0.113.1"], ["198.51.100", "10.1.0"]);
-    let page = include_str!("../../../../docs/howto/one-site-and-a-vps.md");
+    let page = include_str!("../../../../docs/operate/one-site-and-a-vps.md");
     pair.follow(page, ["the VPS", "the site"], Ipv4Addr::new(10, 1, 0, 10));
 }
 

@@ -16,6 +16,7 @@ use crate::by_hand::{await_status, await_that, bridged, command, end, start};
 use crate::turns::together;
 use crate::two_bundles::{await_both, flow, give_ipv6, write_configs};
 
+/// Port of the test traffic.
 const PORT: u16 = 7000;
 
 /// A constant window, until there is a file `raise` next to this one.
@@ -95,7 +96,7 @@ fn child(file: &Path) -> Option<i32> {
 }
 
 #[test]
-fn a_class_in_python_steers_a_bundle_and_copa_does_where_it_fails() {
+fn python_class_controls_bundle_and_copa_takes_over() {
     let _turn = together();
     let Some(topology) = bridged() else { return };
     let sites = &topology.pairs[0];
@@ -171,7 +172,7 @@ fn a_class_in_python_steers_a_bundle_and_copa_does_where_it_fails() {
 }
 
 #[test]
-fn a_plan_is_simulated_with_a_class_in_python_and_an_exception_ends_it() {
+fn simulation_runs_python_class_until_exception() {
     // If root has installed the tests' packages, Python is installed, too.
     if skip_without(Need::Root) {
         return;

@@ -1,10 +1,11 @@
-//! The commands of `docs/quickstart.md`, as a new operator pastes them.
+//! The commands of `docs/operate/quickstart.md`, as a new operator pastes them.
 
 use std::process::Command;
 
 use crate::turns::alone;
 use forebay_skips::{Need, skip_without};
 
+/// Network namespaces that the page creates.
 const PLACES: [&str; 5] = ["host-a", "box-a", "router", "box-b", "host-b"];
 
 /// Removes all that the commands made, even if the page failed halfway.
@@ -45,7 +46,7 @@ fn the_quickstart_can_be_followed_as_it_stands() {
         PLACES.iter().all(|it| !there.contains(&(*it).to_string())),
         "{there:?} are somebody's"
     );
-    let page = include_str!("../../../../docs/quickstart.md");
+    let page = include_str!("../../../../docs/operate/quickstart.md");
     let blocks = page.split("```sh\n").skip(1).map(|rest| rest.split("```").next().unwrap());
     // The first block installs the program.
     let commands: String = blocks.skip(1).collect();

@@ -17,14 +17,16 @@ use crate::by_hand::{bridged, start};
 use crate::turns::together;
 use crate::two_bundles::{await_both, give_ipv6, write_configs};
 
+/// Port of the test traffic.
 const PORT: u16 = 7000;
+/// Roles of the two boxes, in the order of their files and sockets.
 const ROLES: [&str; 2] = ["receivebox", "sendbox"];
 /// Time from the start of one box to the reload at the other: before the started box runs, when it first
 /// sends, and during its first session.
 const OFFSETS_MS: [u64; 5] = [0, 60, 120, 250, 1000];
 
 #[test]
-fn a_reload_at_one_box_while_the_other_restarts_ends_in_a_measured_session() {
+fn reload_during_peer_restart_keeps_measuring() {
     let _turn = together();
     let Some(topology) = bridged() else { return };
     let sites = &topology.pairs[0];

@@ -12,12 +12,13 @@ use crate::by_hand::{ip, start};
 use crate::turns::together;
 use crate::two_bundles::{await_both, flow};
 
-const GUIDE: &str = include_str!("../../../../docs/howto/connect-two-sites.md");
+/// Page with the configuration files of the test.
+const GUIDE: &str = include_str!("../../../../docs/operate/two-sites.md");
 /// Port to which the flows of the test go.
 const PORT: u16 = 7000;
 
 #[test]
-fn boxes_of_the_guide_hear_each_other_and_measure_across_a_router() {
+fn boxes_of_guide_measure_across_router() {
     if skip_without(Need::Root) {
         return;
     }

@@ -17,6 +17,7 @@ use crate::by_hand::{command, connect_the_sites, ip};
 use crate::turns::{Turn, together};
 use crate::two_bundles::await_both;
 
+/// Port of the test traffic.
 const PORT: u16 = 7000;
 /// Prefixes of the right site.
 const BOTH: [&str; 2] = ["10.1.2.0/24", "10.1.5.0/24"];
@@ -26,12 +27,14 @@ const AMONG_THEIRS: &str = "10.1.2.200";
 const AMONG_OURS: &str = "10.1.1.254";
 
 #[test]
-fn a_prefix_that_one_box_lacks_is_named_by_both_until_it_is_mended() {
+fn both_boxes_name_prefix_that_one_lacks() {
     let Some(mut scene) = Scene::set_up(&BOTH, &BOTH[..1]) else { return };
     let unseen = "does not count packets to 10.1.5.0/24, which";
     let [watched, sent] = scene.await_differences(1);
-    assert!(said(&watched)[0].starts_with(&format!("this receivebox {unseen} the sendbox takes")));
-    assert!(said(&sent)[0].starts_with(&format!("the receivebox {unseen} this sendbox takes")));
+    assert!(
+        said(&watched)[0].starts_with(&format!("this receivebox {unseen} the sendbox assigns"))
+    );
+    assert!(said(&sent)[0].starts_with(&format!("the receivebox {unseen} this sendbox assigns")));
     assert!(sent.table().contains(&said(&sent)[0]), "{}", sent.table());
     for role in ROLES {
         let log = scene.log(role);
@@ -41,16 +44,16 @@ fn a_prefix_that_one_box_lacks_is_named_by_both_until_it_is_mended() {
     // The sendbox keeps running, and learns of it from the new receivebox.
     scene.restart_receivebox(&BOTH);
     scene.await_differences(0);
-    assert!(scene.log("sendbox").contains("both boxes take the same"));
+    assert!(scene.log("sendbox").contains("both boxes assign the same"));
     // The same for a prefix that only the receivebox counts.
     scene.restart_receivebox(&[BOTH[0], BOTH[1], "10.1.8.0/22"]);
     let [_, sent] = scene.await_differences(1);
-    let untaken = "counts packets to 10.1.8.0/22, which this sendbox does not take";
+    let untaken = "counts packets to 10.1.8.0/22, which this sendbox does not assign";
     assert!(said(&sent)[0].contains(untaken), "{sent:?}");
 }
 
 #[test]
-fn addresses_that_come_to_a_sendbox_are_told_and_its_own_packets_are_counted_by_neither_box() {
+fn new_addresses_are_logged_and_own_packets_uncounted() {
     let Some(scene) = Scene::set_up(&BOTH, &BOTH) else { return };
     let sites = &scene.topology.pairs[0];
     scene.await_differences(0);
@@ -84,6 +87,7 @@ fn addresses_that_come_to_a_sendbox_are_told_and_its_own_packets_are_counted_by_
     await_both(&scene.sockets(), |both| packets(both) == expected);
 }
 
+/// Roles of the two boxes, in the order of their files and sockets.
 const ROLES: [&str; 2] = ["receivebox", "sendbox"];
 
 /// Both boxes on a bridge between the sites.

@@ -32,8 +32,11 @@ use crate::turns::alone;
 
 /// Environment variable with the duration in minutes; one hour if it is unset.
 const MINUTES: &str = "SOAK_MINUTES";
+/// Rate of the link (bit/s).
 const RATE_BPS: u64 = 96_000_000;
+/// Port of the test traffic.
 const PORT: u16 = 7000;
+/// TCP flows of the bundle.
 const FLOWS: usize = 4;
 /// Time for which a link fails; TCP and a session survive it.
 const DOWN: Duration = Duration::from_secs(2);
@@ -48,7 +51,7 @@ const DELAY_CHANGE_MS: f64 = 5.0;
 /// Log events that the test causes, and why.
 const EXPECTED: [(&str, &str); 10] = [
     ("FB0101", "the boxes start"),
-    ("FB0102", "they are told to end"),
+    ("FB0102", "the boxes get the signal to end"),
     ("FB0103", "they end"),
     ("FB0105", "files are read again"),
     ("FB0108", "there may be no account for them on this machine"),
@@ -122,7 +125,7 @@ struct Record {
 
 #[test]
 #[ignore = "an hour of traffic: make soak"]
-fn soak_keeps_memory_rates_and_delays_and_tells_of_nothing_unexplained() {
+fn soak_keeps_memory_rates_and_delays() {
     if skip_without(Need::Root) {
         return;
     }
@@ -214,6 +217,7 @@ struct Scene {
     boxes: [Child; 2],
 }
 
+/// Roles of the two boxes, in the order of their files and sockets.
 const ROLES: [&str; 2] = ["receivebox", "sendbox"];
 
 impl Scene {

@@ -23,13 +23,14 @@ const BURST: usize = 30;
 const PINGS: usize = 16;
 /// Duration of traffic in periods: contains two whole seconds of the status at any offset.
 const PERIODS: u32 = 32;
+/// Port of the test traffic.
 const PORT: u16 = 7000;
 
 /// Largest difference of the report from the truth, and between datapaths.
 const CLOSE: Duration = Duration::from_millis(2);
 
 #[test]
-fn reported_wait_of_sparse_flows_is_the_delay_of_a_ping() {
+fn reported_wait_of_sparse_flows_equals_ping_delay() {
     if skip_without(Need::Root) {
         return;
     }

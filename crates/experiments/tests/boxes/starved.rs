@@ -19,6 +19,7 @@ use nix::unistd::Pid;
 use crate::by_hand::{await_status, await_that, command, connect_the_sites, write_sendbox};
 use crate::turns::{Turn, together};
 
+/// Port of the test traffic.
 const PORT: u16 = 7000;
 /// Bytes of a datagram: with its headers 1242 on the wire.
 const DATAGRAM: usize = 1200;
@@ -52,7 +53,7 @@ fn a_starved_sendbox_hands_its_traffic_back() {
         println!("{} of {expected} arrived, the oldest after {oldest:?}", ages.len());
         assert!(ages.len() as u128 > expected * 19 / 20, "{} of {expected}", ages.len());
         assert!(oldest < Duration::from_millis(500), "{oldest:?}");
-        let line = format!("left to the kernel, unshaped, for {pause_s} s");
+        let line = format!("the kernel forwards new packets, unshaped, for {pause_s} s");
         await_that(&line, || scene.log().contains(&line));
         assert!(scene.log().contains("FB0305") && scene.log().contains("too little processor"));
         let before = scene.counter("captured");
@@ -85,7 +86,7 @@ fn packets_that_waited_two_seconds_are_dropped() {
     assert_eq!(old, 0);
     // Expired are the packets of the half second with a fresh heartbeat, and those in the queue.
     assert!(expired.is_some_and(|count| count > 200), "{expired:?}");
-    await_that("the log tells of it", || scene.log().contains("FB0311"));
+    await_that("the log reports it", || scene.log().contains("FB0311"));
     sender.end();
 }
 

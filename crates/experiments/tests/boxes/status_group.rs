@@ -20,6 +20,7 @@ use crate::by_hand::{await_status, signal};
 use crate::many::{Layout, Scene};
 use crate::turns::together;
 
+/// Group whose members may ask for the status.
 const GROUP: &str = "daemon";
 /// User id of a member of that group who has no other privilege.
 const MEMBER: u32 = 54_321;

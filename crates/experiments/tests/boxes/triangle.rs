@@ -34,7 +34,9 @@ use crate::{alone, forebay};
 const AT_ONCE: Duration = Duration::from_secs(1);
 /// Port of the datagrams that show the way.
 const PROBES: u16 = 7001;
+/// IPv4 address of the host behind the receivebox.
 const BEYOND: &str = "10.1.2.10";
+/// IPv6 address of that host.
 const BEYOND_V6: &str = "fd00:2::10";
 /// The bound of the bundle (bit/s).
 const MAX_BPS: u64 = 8_000_000;
@@ -357,7 +359,7 @@ fn killed_boxes_leave_routed_traffic_alone() {
 }
 
 #[test]
-fn hand_backs_and_missing_parts_lead_to_the_plain_route() {
+fn hand_backs_and_missing_parts_use_plain_route() {
     let _alone = alone();
     let Some(mut scene) = Scene::set_up("c", "") else { return };
     scene.start();
@@ -398,7 +400,7 @@ fn leftovers_are_removed_and_running_boxes_are_not() {
     };
     scene.start();
     let said = clean(&scene);
-    assert!(said.contains("stays: eth0 is of another sendbox"), "{said}");
+    assert!(said.contains("stays: eth0 is in use by another sendbox"), "{said}");
     assert!(scene.is_in_triangle(BEYOND));
     // With its keeper: the rule stays, and the bridge forwards.
     kill(scene.keeper(), Signal::SIGKILL).unwrap();
@@ -407,7 +409,7 @@ fn leftovers_are_removed_and_running_boxes_are_not() {
     let said = clean(&scene);
     assert!(said.contains(&scene.names.namespace), "{said}");
     assert!(scene.is_nothing_left());
-    assert_eq!(clean(&scene), "nothing was left\n");
+    assert_eq!(clean(&scene), "nothing to remove\n");
     // The next start does as much.
     scene.start();
     kill(scene.keeper(), Signal::SIGKILL).unwrap();
@@ -417,7 +419,7 @@ fn leftovers_are_removed_and_running_boxes_are_not() {
 }
 
 #[test]
-fn units_make_the_triangle_for_boxes_with_less_rights() {
+fn units_make_triangle_for_unprivileged_boxes() {
     let _alone = alone();
     let Some(mut scene) = Scene::set_up("e", "own = true") else { return };
     let triangle = |scene: &Scene, what: &str| {

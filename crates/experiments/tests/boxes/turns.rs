@@ -17,7 +17,9 @@ struct Turns {
     waiting: usize,
 }
 
+/// Tests that run and wait now.
 static TURNS: Mutex<Turns> = Mutex::new(Turns { is_alone: false, together: 0, waiting: 0 });
+/// Notified when a test ends.
 static CHANGED: Condvar = Condvar::new();
 
 /// The turn of a test, until it is dropped.

@@ -15,6 +15,7 @@ use forebay_testbed::topology::{PairSites, Site, Topology};
 use crate::by_hand::{await_status, connect_the_sites, ip, start, switch_on};
 use crate::turns::{Turn, alone, together};
 
+/// Port of the test traffic.
 const PORT: u16 = 7000;
 /// Shapers of the two bundles (bit/s).
 pub const RATES: [u64; 2] = [8_000_000, 4_000_000];
@@ -22,12 +23,12 @@ pub const RATES: [u64; 2] = [8_000_000, 4_000_000];
 const SENDING: Duration = Duration::from_secs(3);
 
 #[test]
-fn two_bundles_of_one_pair_of_boxes_are_told_apart_by_prefix() {
+fn two_bundles_are_separated_by_prefix() {
     carry_two_bundles(|_| {});
 }
 
 #[test]
-fn checksums_that_a_host_leaves_unfinished_are_finished_before_they_are_sampled() {
+fn unfinished_checksums_are_completed_before_sampling() {
     let beside = |sites: &PairSites| switch_on(&sites.left_hosts, "eth0", &["tx", "gso", "tso"]);
     let Some(sent) = carry_two_bundles(beside) else { return };
     let finished = sent.ports[0].counters.iter().find(|(name, _)| name == "finished_checksums");
@@ -38,13 +39,13 @@ fn checksums_that_a_host_leaves_unfinished_are_finished_before_they_are_sampled(
 }
 
 #[test]
-fn a_receivebox_counts_and_samples_the_same_where_its_device_merges_and_segments_packets() {
+fn merging_and_segmenting_keep_counts_and_samples() {
     let offloads = ["tx", "gso", "tso", "gro", "txvlan"];
     carry_two_bundles(|sites| switch_on(&sites.right_box, "wan", &offloads));
 }
 
 #[test]
-fn two_bundles_share_the_line_of_their_site_by_weight() {
+fn two_bundles_share_line_by_weight() {
     let share_the_line = |sendbox: &Path| {
         let text = fs::read_to_string(sendbox).unwrap();
         let text = text.replace("max_rate = \"8Mbit/s\"", "weight = 3");

@@ -17,10 +17,11 @@ use crate::outputs::{Unread, end, signal};
 use crate::turns::together;
 use crate::two_bundles::{RATES, await_both, flow, give_ipv6, write_configs};
 
+/// Port of the test traffic.
 const PORT: u16 = 7000;
 
 #[test]
-fn a_log_that_cannot_be_written_neither_ends_a_box_nor_holds_it_up() {
+fn unwritable_log_neither_ends_nor_delays_box() {
     let _turn = together();
     let Some(topology) = bridged() else { return };
     let sites = &topology.pairs[0];
@@ -96,7 +97,7 @@ fn read_until(mut reader: File, mut is_enough: impl FnMut(&str) -> bool) -> Stri
 }
 
 #[test]
-fn rows_of_a_trace_that_find_the_disk_full_are_counted_and_traffic_goes_on() {
+fn trace_rows_on_full_disk_are_counted() {
     let _turn = together();
     let Some(topology) = bridged() else { return };
     let sites = &topology.pairs[0];

@@ -23,11 +23,13 @@ const SHAPED_BPS: f64 = 1.1 * BOUND_BPS as f64;
 const UNSHAPED_BPS: f64 = 1.5 * BOUND_BPS as f64;
 /// Time within which a bundle must be unshaped after its sendbox is killed.
 const OPEN_WITHIN: Duration = Duration::from_secs(1);
-/// Time until the hosts' congestion controls have filled the queue, and until they and the sendbox have
-/// settled.
+/// Time until the hosts' congestion controls have filled the queue.
 const FILLING: Duration = Duration::from_secs(3);
+/// Time until hosts and sendbox have settled.
 const SETTLING: Duration = Duration::from_secs(6);
+/// Length of the measurements with and without boxes.
 const MEASURED: Duration = Duration::from_secs(8);
+/// Length of waits and measurements around a stop or a restart.
 const BRIEF: Duration = Duration::from_secs(1);
 
 /// Where boxes and hosts are.

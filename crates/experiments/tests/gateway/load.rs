@@ -13,8 +13,11 @@ use nix::sys::socket::{setsockopt, sockopt};
 
 /// Bulk flows, under Cubic.
 const FLOWS: u16 = 4;
+/// Port of the first bulk flow; each further flow has the next one.
 const BULK_PORT: u16 = 7000;
+/// Port of the requests.
 const REQUEST_PORT: u16 = 7100;
+/// Length of a request, and of its answer.
 const REQUEST_BYTES: usize = 40;
 /// A flow that receives nothing for this time has failed.
 const PATIENCE: Duration = Duration::from_secs(10);

@@ -18,6 +18,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Traffic of two tests at once would disturb the times of both.
 fn alone() -> MutexGuard<'static, ()> {
+    /// Lock that one test at a time holds.
     static TRAFFIC: Mutex<()> = Mutex::new(());
     TRAFFIC.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -89,6 +89,7 @@ fn tun_bundle_is_measured() {
 
 /// A program between `tun0` and a UDP socket, each packet in a datagram, for as long as the test takes.
 fn relay(vpc: &Vpc, own: usize, other: usize) {
+    /// Port of the datagrams that carry the packets.
     const PORT: u16 = 5000;
     let open = || {
         let device = OpenOptions::new().read(true).write(true).open("/dev/net/tun")?;

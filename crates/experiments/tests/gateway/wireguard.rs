@@ -15,6 +15,7 @@ use crate::machine::output;
 use crate::tunnel::{self, BEHIND, inner};
 use crate::vpc::{Vpc, gateway_at};
 
+/// Port of WireGuard, its default.
 const PORT: u16 = 51820;
 /// MTU that `wg-quick` would choose for a path of 1500 bytes.
 const MTU: u32 = 1420;

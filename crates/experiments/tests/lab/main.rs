@@ -44,7 +44,7 @@ fn lists_name_what_can_be_asked_for() {
         ("paths", "rate 100.42Mbit/s, rtt 54ms"),
         ("algorithms", "setpoint"),
         ("qdiscs", "fq_codel"),
-        ("receivers", "pieces [10]: how many"),
+        ("receivers", "pieces [10]: pieces of each"),
         ("metrics", "slowdown_{class}_{q}"),
     ] {
         let list = stdout_of(&["list", what]);
@@ -71,7 +71,109 @@ fn lists_name_what_can_be_asked_for() {
 }
 
 #[test]
-fn a_study_is_listed_reproduced_and_what_it_has_not_is_refused() {
+fn plans_are_listed_in_a_line_each() {
+    let list = stdout_of(&["list", "plans"]);
+    assert!(list.lines().count() > 100 && list.lines().all(|line| line.contains("  ")), "{list}");
+    assert!(list.lines().any(|line| line.starts_with("bundler/main ")), "{list}");
+    let by_name = stdout_of(&["list", "plans", "QUEUE_SHIFT"]);
+    let names: Vec<&str> = by_name.lines().filter_map(|it| it.split(' ').next()).collect();
+    assert_eq!(names, ["bundler/queue_shift", "bundler/queue_shift_both"]);
+    let title = list.lines().find_map(|it| it.strip_prefix("bundler/queue_shift ")).unwrap();
+    let by_title = stdout_of(&["list", "plans", title.trim()]);
+    assert!(by_title.contains("bundler/queue_shift "), "{by_title}");
+    let json = stdout_of(&["list", "plans", "queue_shift", "--json"]);
+    let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+    assert_eq!(json.as_array().unwrap().len(), 2, "{json}");
+    assert!(
+        refusal_of(&["list", "plans", "queue_shfit"]).contains("; nearest is bundler/queue_shift")
+    );
+    assert!(refusal_of(&["list", "metrics", "x"]).contains("PATTERN x: allowed with"));
+}
+
+#[test]
+fn misspelt_names_get_the_nearest() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().to_str().unwrap();
+    for (arguments, nearest) in [
+        (&["run", "bundler/mian"][..], "`forebay list plans`; nearest is bundler/main"),
+        (&["plan", "check", "bundler/mian"], "; nearest is bundler/main"),
+        (&["run", "bundler/main", "--arms", "status_qou"], "; nearest is status_quo"),
+        (&["capture", "bundler/main", "--qlog", "q", "--arm", "status_qou"], "status_quo\n"),
+        (&["bench", "cubic", "--only", "parkinglot", "--out", out], "; nearest is parking_lot"),
+        (&["reproduce", "bundler", "--only", "mian"], "; nearest is main"),
+        (&["reproduce", "bundlr"], "; nearest is bundler"),
+        (&["man", "statsu"], "; nearest is status"),
+        (&["search", "cubci"], "; nearest is cubic"),
+        (&["search", "cubic", "--metric", "utilisation"], "; nearest is utilization"),
+        (&["run", "bundler/main", "--set", "bottleneck.qdisc=fqcodel"], "; nearest is fq_codel"),
+        (&["run", "bundler/main", "--backend", "sims"], "; nearest is sim"),
+    ] {
+        let error = refusal_of(arguments);
+        assert!(error.contains(nearest), "{arguments:?}: {error}");
+    }
+}
+
+#[test]
+fn quiet_run_prints_results_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().to_str().unwrap();
+    let run = ["run", "ccperf/deep_buffers", "--backend", "sim", "--seed", "1", "--set", "stop=9s"];
+    let output = output(&[&run[..], &["--set", "aut=cubic", "--quiet", "--out", out]].concat());
+    let error = text(&output.stderr);
+    assert!(!error.contains("after") && !error.contains("[1/"), "{error}");
+    assert!(text(&output.stdout).contains("report: "), "{}", text(&output.stdout));
+}
+
+#[cfg(feature = "host")]
+#[test]
+fn interrupted_run_exits_130_and_resumes() {
+    use std::io::{BufRead, BufReader};
+
+    use nix::sys::signal::{Signal, kill};
+    use nix::unistd::Pid;
+
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().to_str().unwrap();
+    let arguments = ["run", "bundler/main", "--backend", "sim", "--set", "stop=600s", "--out", out];
+    let mut run = forebay(&arguments);
+    let mut run = run.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(run.stderr.take().unwrap()).lines().map(Result::unwrap);
+    assert!(lines.any(|line| line.starts_with("[1/")), "the first run has begun");
+    kill(Pid::from_raw(run.id() as i32), Signal::SIGINT).unwrap();
+    let said: Vec<String> = lines.collect();
+    assert_eq!(run.wait().unwrap().code(), Some(130), "{said:?}");
+    let again = format!("  forebay {}", arguments.join(" "));
+    assert!(said.iter().any(|line| line.contains("complete results are kept")), "{said:?}");
+    assert_eq!(said.last(), Some(&again), "{said:?}");
+}
+
+#[cfg(feature = "host")]
+#[test]
+fn run_without_root_writes_nothing() {
+    use std::os::unix::process::CommandExt;
+
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("out");
+    let mut run = forebay(&["run", "bundler/main", "--seeds", "1..3", "--set", "stop=30s"]);
+    run.args(["--backend", "emu", "--out"]).arg(&out);
+    if nix::unistd::geteuid().is_root() {
+        // User `nobody` on every Debian.
+        run.uid(65534).gid(65534);
+    }
+    let refused = run.output().unwrap();
+    let error = text(&refused.stderr);
+    assert_eq!(refused.status.code(), Some(1), "{error}");
+    let expected = format!(
+        "needs root for network namespaces: run it with sudo, or simulate:\n  forebay run bundler/main \
+         --seeds 1..3 --set stop=30s --out {} --backend sim\n",
+        out.display()
+    );
+    assert!(error.ends_with(&expected), "{error}");
+    assert!(refused.stdout.is_empty() && !out.exists());
+}
+
+#[test]
+fn study_is_listed_reproduced_and_unknown_names_refused() {
     let listing = stdout_of(&["reproduce", "bundler", "--list"]);
     assert!(listing.contains("competing_bundles") && listing.contains("figure 11"), "{listing}");
     let json = stdout_of(&["reproduce", "bundler", "--list", "--only", "main", "--json"]);
@@ -79,11 +181,11 @@ fn a_study_is_listed_reproduced_and_what_it_has_not_is_refused() {
     let only = &json["experiments"][0];
     assert!(only["plan"] == "bundler/main" && only["seeds"]["sim"] == "1..10", "{json}");
     for (arguments, reason) in [
-        (&["nonesuch"][..], "allowed is bundler"),
+        (&["nonesuch"][..], "allowed is one of bundler"),
         (&["bundler", "--only", "nonesuch"], "allowed is main, "),
         (&["bundler", "--backend", "ns2"], "allowed is one of sim, emu"),
-        (&["bundler", "--only", "low_load", "--backend", "emu"], "none of them runs with"),
-        (&["deployment", "--backend", "emu"], "experiments of deployment: none of them runs"),
+        (&["bundler", "--only", "low_load", "--backend", "emu"], "none runs with"),
+        (&["deployment", "--backend", "emu"], "experiments of deployment: none runs"),
     ] {
         let error = refusal_of(&[&["reproduce"], arguments].concat());
         assert!(error.contains(reason), "{error}");
@@ -104,7 +206,7 @@ fn a_study_is_listed_reproduced_and_what_it_has_not_is_refused() {
 }
 
 #[test]
-fn a_reader_that_has_seen_enough_is_no_failure() {
+fn closed_pipe_is_no_failure() {
     for arguments in [
         &["list", "algorithms"][..],
         &["plan", "schema"],
@@ -123,7 +225,7 @@ fn a_reader_that_has_seen_enough_is_no_failure() {
 }
 
 #[test]
-fn the_schema_and_the_check_of_plans_need_no_root() {
+fn plan_schema_and_check_need_no_root() {
     assert!(stdout_of(&["plan", "schema"]).contains("[[bottleneck.change]]"));
     let check = stdout_of(&["plan", "check", "bundler/main"]);
     assert!(check.contains("6 arms, 1 cells, 10 seeds: 60 runs"), "{check}");
@@ -132,7 +234,7 @@ fn the_schema_and_the_check_of_plans_need_no_root() {
 }
 
 #[test]
-fn a_wrong_plan_is_refused_with_file_line_key_value_and_what_is_allowed() {
+fn wrong_plan_is_refused_with_place_and_values() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("wrong.toml");
     let plan = "name = \"wrong\"\nstop = \"5s\"\n\
@@ -167,7 +269,7 @@ fn plan_with(folder: &std::path::Path, cc: &str) -> String {
 }
 
 #[test]
-fn a_congestion_control_that_nobody_has_is_refused_where_it_is_written() {
+fn unknown_congestion_control_is_refused_with_place() {
     let folder = tempfile::tempdir().unwrap();
     let file = plan_with(folder.path(), "nonesuch");
     for arguments in [&["plan", "check", &file][..], &["run", &file]] {
@@ -185,7 +287,7 @@ fn a_congestion_control_that_nobody_has_is_refused_where_it_is_written() {
 
 #[cfg(feature = "host")]
 #[test]
-fn a_congestion_control_that_this_kernel_lacks_is_an_error_of_run_and_a_warning_of_check() {
+fn run_refuses_missing_kernel_algorithm_and_check_warns() {
     let folder = tempfile::tempdir().unwrap();
     let file = plan_with(folder.path(), "kernel:nonesuch");
     let check = output(&["plan", "check", &file]);
@@ -199,16 +301,16 @@ fn a_congestion_control_that_this_kernel_lacks_is_an_error_of_run_and_a_warning_
         let file = plan_with(folder.path(), "kernel:nonesuch");
         let error = refusal_of(&["run", &file, "--backend", "emu"]);
         let expected =
-            format!("{file}:8: flow.bulk.cc = kernel:nonesuch: allowed is one that this");
+            format!("{file}:8: flow.bulk.cc = kernel:nonesuch: allowed is an algorithm of");
         assert!(error.contains(&expected), "{error}");
         let set = ["--backend", "emu", "--set", "flow.bulk.cc=copa"];
         let error = refusal_of(&[&["run", &file], &set[..]].concat());
-        assert!(error.contains("--set: flow.bulk.cc = copa: allowed is one that"), "{error}");
+        assert!(error.contains("--set: flow.bulk.cc = copa: allowed is an algorithm"), "{error}");
     }
 }
 
 #[test]
-fn a_folder_that_cannot_be_written_is_refused_once_by_its_option() {
+fn unwritable_folder_is_refused_once_with_option() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("file");
     std::fs::write(&file, "").unwrap();
@@ -229,7 +331,7 @@ fn a_folder_that_cannot_be_written_is_refused_once_by_its_option() {
 }
 
 #[test]
-fn wrong_traces_and_size_cdfs_are_refused_with_their_line() {
+fn refuses_wrong_traces_and_cdfs_with_line() {
     let folder = tempfile::tempdir().unwrap();
     let plan_of = |bottleneck: &str, qdisc: &str, traffic: &str| {
         let file = folder.path().join("plan.toml");
@@ -263,12 +365,12 @@ fn folders_without_results_are_refused() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().to_str().unwrap();
     for arguments in [&["report", path][..], &["export", path], &["compare", path, path]] {
-        assert!(refusal_of(arguments).contains("no results.sqlite in it"));
+        assert!(refusal_of(arguments).contains("contains no results.sqlite"));
     }
 }
 
 #[test]
-fn a_run_is_captured_and_what_is_asked_of_a_capture_is_checked() {
+fn run_is_captured_and_arguments_are_checked() {
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name).to_str().unwrap().to_string();
     let (packets, connections) = (path("run.pcapng"), path("run.qlog"));
@@ -279,7 +381,7 @@ fn a_run_is_captured_and_what_is_asked_of_a_capture_is_checked() {
     let said = text(&output.stdout);
     assert!(said.contains("run.pcapng: ") && said.contains(" packets, "), "{said}");
     assert!(std::fs::metadata(&packets).unwrap().len() <= 1_000_000);
-    assert!(text(&output.stderr).contains("run.pcapng: full at "), "{}", text(&output.stderr));
+    assert!(text(&output.stderr).contains("run.pcapng: reached "), "{}", text(&output.stderr));
     for (arguments, reason) in [
         (&["--arm", "none"][..], "--arm none: allowed is one of status_quo, "),
         (&["--cell", "none"], "--cell none: allowed is one of"),
@@ -337,7 +439,7 @@ fn simulate(folder: &std::path::Path, arguments: &[&str]) -> (serde_json::Value,
 }
 
 #[test]
-fn a_simulated_run_is_the_same_however_many_go_at_a_time_and_is_not_repeated() {
+fn simulated_runs_ignore_jobs_and_are_not_repeated() {
     let documents = ["1", "2"].map(|jobs| {
         let folder = tempfile::tempdir().unwrap();
         let (mut document, _) = simulate(folder.path(), &["--jobs", jobs]);
@@ -379,7 +481,7 @@ fn a_simulated_run_is_the_same_however_many_go_at_a_time_and_is_not_repeated() {
 }
 
 #[test]
-fn what_an_override_replaces_and_who_keeps_its_own_is_said_on_stderr_and_in_the_report() {
+fn overrides_are_reported_on_stderr_and_in_report() {
     let folder = tempfile::tempdir().unwrap();
     let set = ["--seed", "1", "--set", "bottleneck.qdisc=codel"];
     let (_, log) = simulate(folder.path(), &set);
@@ -394,7 +496,7 @@ fn what_an_override_replaces_and_who_keeps_its_own_is_said_on_stderr_and_in_the_
 }
 
 #[test]
-fn a_connection_for_each_request_is_the_same_however_many_runs_go_at_a_time() {
+fn connection_per_request_is_independent_of_jobs() {
     let documents = ["1", "2"].map(|jobs| {
         let folder = tempfile::tempdir().unwrap();
         let set = "flow.web.traffic.connections=\"each\"";
@@ -434,7 +536,7 @@ fn a_simulated_run_needs_no_root() {
 }
 
 #[test]
-fn a_back_end_refuses_what_it_cannot_do_before_it_makes_a_folder() {
+fn back_end_refuses_before_it_creates_folders() {
     let folder = tempfile::tempdir().unwrap();
     let plan = folder.path().join("simulated.toml");
     std::fs::write(&plan, SIMULATED).unwrap();
@@ -448,7 +550,7 @@ fn a_back_end_refuses_what_it_cannot_do_before_it_makes_a_folder() {
         assert!(!out.exists());
     };
     refused(plan, &["ns2"], "--backend ns2: allowed is one of sim, emu, ns3");
-    let attack = "[attack]: the back end sim has no such thing, allowed with emu";
+    let attack = "[attack]: the back end sim does not support this, allowed with emu";
     refused("bundler/hostile_messages", &["sim"], attack);
     refused(plan, &["sim", "--keep-logs", "x"], "--keep-logs: the back end sim writes no files");
     refused(plan, &["sim", "--engine", "dask"], "allowed is threads, ray or ray://HOST:PORT");
@@ -476,14 +578,14 @@ fn a_back_end_refuses_what_it_cannot_do_before_it_makes_a_folder() {
 }
 
 #[test]
-fn without_ns3_its_back_end_says_what_to_install() {
+fn missing_ns3_is_refused_with_package() {
     let folder = tempfile::tempdir().unwrap();
     let out = folder.path().join("out");
     let mut command =
         forebay(&["run", "ccperf/deep_buffers", "--as-published", "--backend", "ns3"]);
     let output = command.arg("--out").arg(&out).env("PATH", "").output().unwrap();
     let error = text(&output.stderr);
-    assert_eq!(output.status.code(), Some(2), "{error}");
+    assert_eq!(output.status.code(), Some(1), "{error}");
     assert!(error.contains("apt-get install libns3-dev g++ pkg-config"), "{error}");
     assert!(!out.exists());
 }
@@ -504,7 +606,7 @@ fn runs_of_ns3_are_compared_by_name() {
 
 #[cfg(feature = "host")]
 #[test]
-fn without_root_the_demo_says_what_is_missing_and_what_to_do() {
+fn demo_without_root_names_missing_requirements() {
     use std::os::unix::process::CommandExt;
 
     if skip_without(Need::Root) {
@@ -512,14 +614,14 @@ fn without_root_the_demo_says_what_is_missing_and_what_to_do() {
     }
     // User `nobody` on every Debian.
     let output = forebay(&["demo", "--quick"]).uid(65534).gid(65534).output().unwrap();
-    assert_eq!(output.status.code(), Some(2));
+    assert_eq!(output.status.code(), Some(1));
     let error = text(&output.stderr);
     assert!(error.contains("need root") && error.contains("make demo"), "{error}");
 }
 
 #[cfg(feature = "host")]
 #[test]
-fn an_emulated_run_counts_the_marks_of_a_plan_with_ecn() {
+fn emulated_run_counts_ecn_marks() {
     if skip_without(Need::Root) {
         return;
     }
@@ -547,7 +649,7 @@ fn an_emulated_run_counts_the_marks_of_a_plan_with_ecn() {
 
 #[cfg(feature = "host")]
 #[test]
-fn a_run_prints_one_json_document_and_is_not_repeated() {
+fn run_prints_one_json_document_and_runs_once() {
     if skip_without(Need::Root) {
         return;
     }

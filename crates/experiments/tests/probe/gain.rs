@@ -5,9 +5,11 @@ use forebay_core::spec::Spec;
 use forebay_core::units::Duration;
 use forebay_scenario::{Bundle, Flow, Link, Scenario, Traffic};
 
+/// Nanoseconds in a second.
 const SECOND: u64 = 1_000_000_000;
-/// Length of either run, and the time from which its queue counts.
+/// Length of each of the two runs (ns).
 const STOP: u64 = 14 * SECOND;
+/// Time from which the queue counts (ns).
 const WARM_UP: u64 = 4 * SECOND;
 
 /// The reduction of the queue of `link` by a bundle (ms), under as many connections as a probe has.

@@ -20,7 +20,7 @@ fn link(mbit_per_sec: u64, delay_ms: u64, qdisc: &str) -> Link {
 }
 
 #[test]
-fn a_queue_in_the_middle_is_found_and_drawn() {
+fn queue_in_the_middle_is_found() {
     if skip_without(Need::Root) {
         return;
     }
@@ -31,8 +31,8 @@ fn a_queue_in_the_middle_is_found_and_drawn() {
         "|idle",
         "|8 send",
         " before 10.77.1.2; ",
-        "would a bundle help? yes: a queue of this site's own traffic stands in the network",
-        "it does only if this site is most of the traffic there (--share)",
+        "would a bundle help? yes: this site's own traffic fills a queue in the network",
+        "it does only if this site sends most of the traffic there (--share)",
     ] {
         assert!(text.contains(expected), "{expected:?} in:\n{text}");
     }
@@ -43,7 +43,7 @@ fn a_queue_in_the_middle_is_found_and_drawn() {
 }
 
 #[test]
-fn a_peer_that_is_not_there_is_an_error_and_one_of_many_machines_bad_input() {
+fn missing_peer_fails_and_ambiguous_peer_is_refused() {
     for (arguments, code, expected) in [
         (&["127.0.0.1:1"][..], 1, "refused"),
         (&["224.0.0.1"], 2, "allowed is the address of one machine"),

@@ -27,6 +27,7 @@ const HOST_SETTINGS: [(&str, &str); 3] = [
     ("net/ipv4/tcp_rmem", "4096\t131072\t33554432"),
     ("net/ipv4/tcp_wmem", "4096\t131072\t33554432"),
 ];
+/// Settings of routers: they forward, and spread flows over paths by ports.
 const ROUTER_SETTINGS: [(&str, &str); 2] =
     [("net/ipv4/ip_forward", "1"), ("net/ipv4/fib_multipath_hash_policy", "1")];
 

@@ -10,8 +10,9 @@ use super::net::{Net, Peer};
 
 /// Verdicts that must be right.
 const RIGHT_MIN: usize = 22;
-/// Largest error of a predicted gain: this share of the measured one, or this (ms).
+/// Largest error of a predicted gain, as a share of the measured gain.
 const GAIN_SHARE: f64 = 0.3;
+/// Largest error of a small predicted gain (ms); the larger bound counts.
 const GAIN_MS: f64 = 5.0;
 
 /// A path, and the truth about it.
@@ -106,7 +107,7 @@ fn cases() -> Vec<Case> {
 
 #[test]
 #[ignore = "ten minutes of real traffic: make test-probe"]
-fn of_24_paths_at_least_22_are_told_right_and_gains_come_true() {
+fn verdict_is_right_on_22_of_24_paths() {
     assert!(!skip_without(Need::Root), "no root");
     let (mut right, mut wrong_gains) = (0, Vec::new());
     let cases = cases();

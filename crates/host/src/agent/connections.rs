@@ -365,7 +365,7 @@ impl Connection {
             tracing::error!(
                 target: "agent_algorithm",
                 remote,
-                "{} failed, the kernel's own law goes on with this connection: {reason}",
+                "{} failed; the kernel's own algorithm takes over this connection: {reason}",
                 self.flow.choice()
             );
         }

@@ -8,7 +8,7 @@
 //! | 6.4 | a congestion control held by a BPF link, which ends with its process |
 //!
 //! Before 6.10 `cong_control` has two arguments, and BPF may not write the time stamp of the window. The
-//! loader then takes another entry and does not write the stamp (`docs/agent.md`; untried).
+//! loader then takes another entry and does not write the stamp (`docs/operate/agent.md`; untried).
 
 use std::fs;
 use std::path::Path;
@@ -28,19 +28,19 @@ const JIT: &str = "/proc/sys/net/core/bpf_jit_enable";
 pub enum Missing {
     /// The kernel is too old.
     #[error(
-        "Linux {0} cannot hold a congestion control by a BPF link: forebay agent needs Linux 6.4 or \
-         later"
+        "Linux {0} does not support BPF links for congestion control: forebay agent needs Linux \
+         6.4 or later"
     )]
     Version(String),
     /// The kernel has no BTF.
     #[error(
-        "this kernel does not tell its types (no {BTF}): forebay agent needs one built with \
-         CONFIG_DEBUG_INFO_BTF"
+        "this kernel has no type information ({BTF} is missing): forebay agent needs a kernel \
+         built with CONFIG_DEBUG_INFO_BTF"
     )]
     Btf,
     /// The JIT compiler is off.
     #[error(
-        "the BPF JIT is off, which congestion control in BPF needs: sysctl -w \
+        "the BPF JIT is off, and congestion control in BPF needs it: sysctl -w \
          net.core.bpf_jit_enable=1"
     )]
     Jit,
@@ -67,11 +67,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_missing_is_told_in_one_sentence_with_its_name() {
+    fn missing_feature_is_named_in_one_sentence() {
         assert_eq!(judge("6.18.44", true, Some("1")), Ok(()));
         assert_eq!(judge("6.4.0-1-amd64", true, None), Ok(()));
         for (release, has_btf, jit, part) in [
-            ("6.1.0-37-amd64", true, Some("1"), "Linux 6.1.0-37-amd64 cannot"),
+            ("6.1.0-37-amd64", true, Some("1"), "Linux 6.1.0-37-amd64 does not support"),
             ("5.15.0", false, Some("0"), "needs Linux 6.4"),
             ("", true, None, "needs Linux 6.4"),
             ("6.12.1", false, Some("1"), "CONFIG_DEBUG_INFO_BTF"),

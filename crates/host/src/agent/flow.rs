@@ -24,8 +24,10 @@ use super::rules::Choice;
 
 /// Largest accepted window: beyond the largest that TCP can announce (RFC 7323, section 2.3: 1 GiB).
 const CWND_MAX: ByteCount = ByteCount::new(1 << 32);
-/// Least and largest accepted rate: one small packet per second, and more than any device has.
+/// Lowest accepted rate: one packet of 1000 bytes per second. Lower decisions are raised to it.
 const RATE_MIN: Rate = Rate::from_bits_per_sec(8_000);
+/// Highest accepted rate: 10 Tbit/s, above the speed of any device. Higher decisions are lowered to
+/// it.
 const RATE_MAX: Rate = Rate::from_mbit_per_sec(10_000_000);
 
 /// Settings for the decisions of all flows of an agent.

@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn half_of_the_slots_are_made_free_where_a_quarter_is_or_somebody_found_none() {
+    fn half_the_slots_are_freed_when_scarce() {
         for (slots, free, is_wanted, count) in [
             (16, 4, false, 4),
             (16, 5, false, 0),
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn the_user_who_holds_most_gives_up_first_and_of_it_what_is_idle_for_longest() {
+    fn largest_user_loses_longest_idle_connections_first() {
         let holders = [Holder { uid: 7, slots: 5 }, Holder { uid: 8, slots: 3 }];
         let all = vec![
             idle(0, 8, 1),

@@ -50,8 +50,9 @@ pub const SLOTS_DEFAULT: u32 = 16_384;
 
 /// Least time between reports with the cadence `round`: at most one report per millisecond.
 const ROUND_MIN: Duration = Duration::from_millis(1);
-/// Shortest and longest configurable time between reports.
+/// Shortest configurable time between reports.
 const EVERY_MIN: Duration = Duration::from_micros(100);
+/// Longest configurable time between reports.
 const EVERY_MAX: Duration = Duration::from_millis(50);
 
 /// Reads how often the kernel reports: `round`, `ack` or a time of 100 us to 50 ms. Returns `None` for
@@ -139,16 +140,12 @@ pub enum AgentError {
 }
 
 impl AgentError {
-    /// Whether the failure is one of input (exit code 2): an agent cannot run here at all, or cannot
-    /// write this recording.
+    /// Whether an option is wrong (exit code 2), such as the file of a recording that exists already.
     pub fn is_bad_input(&self) -> bool {
-        match self {
-            Self::Privilege(_) | Self::Unsupported(_) => true,
-            Self::Ebpf(error) => matches!(error, forebay_ebpf::Error::Privilege),
-            Self::SetUp(error) => {
-                matches!(error.kind(), io::ErrorKind::AlreadyExists | io::ErrorKind::InvalidInput)
-            }
-            Self::Failed(_) => false,
-        }
+        matches!(
+            self,
+            Self::SetUp(error)
+                if matches!(error.kind(), io::ErrorKind::AlreadyExists | io::ErrorKind::InvalidInput)
+        )
     }
 }

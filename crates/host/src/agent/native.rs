@@ -1,5 +1,6 @@
 //! Algorithms that run in the kernel alone, registered for as long as this process lives.
 
+use forebay_core::spec::one_of;
 use forebay_ebpf::Error;
 use forebay_ebpf::tcp::{CoreLaw, Native, NativeKind};
 use nix::sys::signal::{SigSet, Signal};
@@ -23,7 +24,7 @@ impl KernelAlgorithm {
     ///
     /// # Errors
     ///
-    /// The allowed names, separated by commas.
+    /// The allowed names, with the nearest one.
     pub fn named(name: &str) -> Result<Self, String> {
         match name {
             "reno" => Ok(Self::ByHand(NativeKind::Reno)),
@@ -33,7 +34,9 @@ impl KernelAlgorithm {
                 .ok_or_else(|| {
                     let laws = CoreLaw::all().map(|law| format!("core:{}", law.name()));
                     let by_hand = ["reno", "cubic"].map(String::from);
-                    by_hand.into_iter().chain(laws).collect::<Vec<_>>().join(", ")
+                    let all: Vec<String> = by_hand.into_iter().chain(laws).collect();
+                    let all: Vec<&str> = all.iter().map(String::as_str).collect();
+                    one_of(name, &all)
                 }),
         }
     }
@@ -76,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_without_a_prefix_are_those_in_c_where_there_are_any() {
+    fn unprefixed_names_prefer_the_c_algorithms() {
         assert_eq!(KernelAlgorithm::named("cubic"), Ok(KernelAlgorithm::ByHand(NativeKind::Cubic)));
         for law in CoreLaw::all() {
             let of_core = KernelAlgorithm::Core(law);
@@ -84,6 +87,7 @@ mod tests {
             assert!(of_core.name().len() <= forebay_ebpf::tcp::NAME_MAX, "{}", of_core.name());
         }
         let allowed = KernelAlgorithm::named("core:nonesuch").unwrap_err();
-        assert!(allowed.starts_with("reno, cubic"), "{allowed}");
+        assert!(allowed.starts_with("one of reno, cubic"), "{allowed}");
+        assert!(KernelAlgorithm::named("cubci").unwrap_err().ends_with("; nearest is cubic"));
     }
 }

@@ -182,7 +182,10 @@ pub fn start(
         // The agent goes on without a recording.
         file.ended.store(true, Ordering::Relaxed);
         let written = written.map_err(named);
-        written.inspect_err(|error| tracing::error!(target: "recording", "{error}: it ends here"))
+        written.inspect_err(|error| {
+            tracing::error!(target: "recording", "{error}: the recording \
+                                                                          ends here")
+        })
     })?;
     Ok((Recorder { rows: Some(rows), ended }, RecordingWriter(Some(thread))))
 }
@@ -194,7 +197,7 @@ fn create(path: &Path) -> io::Result<File> {
             if path.metadata().is_ok_and(|there| !there.is_file() && !there.is_dir()) {
                 return File::options().write(true).open(path);
             }
-            let reason = "it is there already: remove it or choose another name";
+            let reason = "the file exists already: remove it or choose another name";
             Err(io::Error::new(error.kind(), reason))
         }
         created => created,
@@ -214,7 +217,7 @@ impl Recording {
             match rows.recv_timeout(Duration::from_millis(200)) {
                 Ok(row) => {
                     if !self.write(&row)? {
-                        return self.end("it has reached its largest size");
+                        return self.end("it has reached its maximum size");
                     }
                 }
                 // During a pause, make the rows visible to readers.
@@ -333,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_are_read_as_they_were_put_and_a_torn_line_is_told() {
+    fn rows_round_trip_and_torn_line_is_reported() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("recording");
         let (recorder, writer) = start(&file, ByteCount::new(1 << 20), start_row()).unwrap();
@@ -356,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn a_recording_without_room_or_a_disk_is_refused_or_told_by_its_name() {
+    fn unwritable_recording_is_reported_by_name() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("recording");
         let refused = start(&file, ByteCount::new(20), start_row()).map(drop).unwrap_err();
@@ -380,7 +383,7 @@ mod tests {
         assert!(
             refused
                 .to_string()
-                .ends_with("recording: it is there already: remove it or choose another name")
+                .ends_with("recording: the file exists already: remove it or choose another name")
         );
         assert_eq!(std::fs::read(&file).unwrap(), b"of another day");
         let (recorder, writer) = start(Path::new("/dev/null"), limit, start_row()).unwrap();
@@ -389,7 +392,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_without_an_end_is_refused_before_it_is_all_in_memory() {
+    fn endless_line_is_refused_early() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("recording");
         std::fs::write(&file, [b' '; 1 << 20]).unwrap();
@@ -398,7 +401,7 @@ mod tests {
     }
 
     #[test]
-    fn a_recording_ends_at_its_largest_size_and_says_so() {
+    fn recording_ends_at_max_size_and_says_so() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("recording");
         let (recorder, writer) = start(&file, ByteCount::new(300), start_row()).unwrap();

@@ -121,7 +121,8 @@ impl<'a> Replayer<'a> {
             RecordingRow::Start(start) if start.schema != SCHEMA => {
                 let (schema, version) = (start.schema, start.version);
                 return Err(format!(
-                    "rows of schema {schema}, by forebay {version}; this program reads {SCHEMA}"
+                    "rows have schema {schema} (forebay {version}); this program reads schema \
+                     {SCHEMA}"
                 ));
             }
             RecordingRow::Start(start) => {

@@ -71,7 +71,7 @@ mod tests {
     use crate::agent::recording::RecordingRow;
 
     #[test]
-    fn records_survive_a_round_trip_whatever_is_in_them() {
+    fn arbitrary_records_survive_a_round_trip() {
         let head = Head {
             seq: u32::MAX,
             at: Timestamp::MAX,

@@ -237,8 +237,8 @@ impl Rules {
             let name = choice.kernel_name();
             if choices[..index].iter().any(|other| other.kernel_name() == name) {
                 return Err(format!(
-                    "two algorithms would be {name}: name one of them otherwise (mine=ALGORITHM), or give \
-                     other parameters by a rule"
+                    "two algorithms would have the name {name}: give one another name \
+                     (mine=ALGORITHM), or set other parameters by a rule"
                 ));
             }
         }
@@ -275,13 +275,13 @@ mod tests {
     }
 
     #[test]
-    fn only_what_cannot_do_without_marks_asks_for_them() {
+    fn only_ecn_dependent_algorithms_request_marks() {
         let asks = |text: &str| text.parse::<Choice>().unwrap().needs_marks();
         assert_eq!(["dctcp", "cubic", "bbr"].map(asks), [true, false, false]);
     }
 
     #[test]
-    fn names_fit_into_the_kernel_s_fifteen_bytes_and_differ() {
+    fn kernel_names_are_unique_within_15_bytes() {
         let mut names: Vec<String> = ALGORITHMS.iter().map(|it| kernel_name(it.name)).collect();
         assert!(names.iter().all(|name| name.len() <= NAME_MAX && name.starts_with("fb_")));
         assert!(names.contains(&"fb_basic_delay".to_string()));
@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_rule_that_fits_decides_and_else_the_name() {
+    fn first_matching_rule_wins_over_the_name() {
         let rules = rules(
             &["cubic", "copa"],
             &["10.1.0.0/16:443=bbr", ":80=newreno", "[2001:db8::/32]:443=vegas", "10.0.0.0/8=veno"],
@@ -326,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn texts_that_are_no_rule_are_refused_by_their_part() {
+    fn invalid_rules_are_refused_with_their_part() {
         for text in ["cubic", "=cubic", "10.0.0.0/33=cubic", "10.0.0.0/8:x=cubic", "[::1=cubic"] {
             let error = text.parse::<Rule>().unwrap_err();
             assert!(matches!(error, RuleError::Destination(_)), "{text}");
@@ -337,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn laws_for_aggregates_are_told_that_this_is_one_flow() {
+    fn aggregate_algorithms_learn_that_this_is_one_flow() {
         let flow =
             |text: &str| text.parse::<Choice>().unwrap().spec().value::<bool>("flow").unwrap();
         assert_eq!(flow("copa"), Some(true));
@@ -346,7 +346,7 @@ mod tests {
     }
 
     #[test]
-    fn an_algorithm_is_offered_under_its_own_name_or_another() {
+    fn algorithm_may_be_offered_under_another_name() {
         for (text, name, spec) in [
             ("cubic", "fb_cubic", "cubic"),
             ("cubic(hystart=off)", "fb_cubic", "cubic(hystart=off)"),

@@ -56,7 +56,7 @@ mod tests {
     }
 
     #[test]
-    fn a_connection_is_silent_from_when_it_was_last_heard_or_first_seen() {
+    fn silence_counts_from_last_record_or_first_sight() {
         let mut silence = Silence::default();
         let mut look = |now, held: &[FlowId], heard: Option<u64>| {
             let held = held.iter().copied();

@@ -199,7 +199,7 @@ impl AgentStatus {
             self.totals;
         writeln!(
             out,
-            "{opened} connections, {closed} of them closed; {reports} reports, {missed} missed; \
+            "{opened} connections, {closed} closed; {reports} reports, {missed} missed; \
              {decisions} decisions, {stale} too late; {failed} failed"
         )?;
         if taken_back > 0 {
@@ -221,7 +221,7 @@ impl AgentStatus {
         }
         match self.flows.len().checked_sub(SHOWN) {
             None | Some(0) => Ok(()),
-            Some(more) => writeln!(out, "and {more} more: --json shows all"),
+            Some(more) => writeln!(out, "and {more} more; --json shows all"),
         }
     }
 }
@@ -315,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn the_table_has_two_lines_a_connection_and_says_what_it_leaves_out() {
+    fn table_has_two_lines_per_connection() {
         let table = sample(42).table();
         for part in [
             "fb_copa (copa(flow=true))  dropped 3\n",

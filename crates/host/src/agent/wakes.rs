@@ -15,8 +15,9 @@ const EVENTS: usize = 16;
 /// Wakes an agent: records of a datapath, or a command.
 pub(super) struct Wakes(Epoll);
 
-/// Keys of events.
+/// Epoll key of events of a datapath.
 const DATAPATH: u64 = 0;
+/// Epoll key of commands to the agent.
 const COMMAND: u64 = 1;
 
 impl Wakes {

@@ -78,6 +78,7 @@ impl Desk<AgentWorker> for AgentDesk {
         if request == Request::Status {
             return None;
         }
+        /// Answer to requests for a reload or a trial.
         const REASON: &str = "an agent has no configuration file: start it again to change it";
         tracing::warn!(target: "reload", "{REASON}");
         Some(Answer::Failed(REASON.into()))
@@ -392,7 +393,8 @@ impl Worker for AgentWorker {
         drop(datapaths);
         if !connections.is_empty() {
             let left = connections.len();
-            tracing::info!(target: "stopping", "{left} connections go on under the kernel's own law");
+            tracing::info!(target: "stopping", "{left} connections continue with the kernel's own \
+                                                algorithm");
         }
         drop((connections, recorder));
         writer.finish()?;
@@ -480,7 +482,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn naps_are_a_quarter_of_the_shortest_round_trip_within_their_bounds() {
+    fn naps_are_a_bounded_quarter_round_trip() {
         let ms = Duration::from_millis;
         for (period, interval, rtt, nap_ms) in [
             (10, 1, Some(40), 10),

@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn a_frame_keeps_its_tag_or_loses_it_as_both_ports_have_its_vlan() {
+    fn frame_tag_follows_both_ports_vlan_settings() {
         const BEGINS: Flags = Flags::RangeBegin;
         const ENDS: Flags = Flags::RangeEnd;
         const OWN: Flags = Flags::Pvid.union(Flags::Untagged);
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_bridge_that_heeds_vlans_sends_on_as_it_comes_is_told() {
+    fn vlans_forwarded_unchanged_are_listed() {
         if skip_without(Need::Root) || skip_without(Need::VlanBridges) {
             return;
         }

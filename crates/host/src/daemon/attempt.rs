@@ -67,7 +67,7 @@ mod tests {
     use crate::service::privileges;
 
     #[test]
-    fn what_a_unit_leaves_a_box_is_enough_to_try_the_kernel_and_nothing_stays() {
+    fn unit_privileges_suffice_to_try_the_kernel() {
         if skip_without(Need::QueueSampling) {
             return;
         }

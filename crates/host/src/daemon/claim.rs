@@ -25,14 +25,19 @@ use crate::service::privileges::Confinement;
 /// Prefix of all names.
 const PREFIX: &str = "forebay/sendbox/wan";
 
-// include/uapi/linux/sock_diag.h, unix_diag.h
+/// Netlink message that asks for sockets of a family (include/uapi/linux/sock_diag.h).
 const SOCK_DIAG_BY_FAMILY: u16 = 20;
+/// Asks for the names of sockets (include/uapi/linux/unix_diag.h).
 const UDIAG_SHOW_NAME: u32 = 1;
+/// Asks for the owners of sockets (include/uapi/linux/unix_diag.h).
 const UDIAG_SHOW_UID: u32 = 0x40;
+/// Attribute: the name of a socket (include/uapi/linux/unix_diag.h).
 const UNIX_DIAG_NAME: u16 = 0;
+/// Attribute: the owner of a socket (include/uapi/linux/unix_diag.h).
 const UNIX_DIAG_UID: u16 = 7;
-/// Bytes of `struct unix_diag_msg`, and the offset of the inode in it.
+/// Bytes of `struct unix_diag_msg`.
 const UNIX_DIAG_MSG: usize = 16;
+/// Offset of the inode in `struct unix_diag_msg`, in bytes.
 const INODE_AT: usize = 4;
 
 /// The claim of this process to a WAN port; dropping it releases the port.
@@ -60,8 +65,8 @@ impl Claim {
                 Err(error) if error.kind() == io::ErrorKind::AddrInUse => match Holder::of(&name) {
                     Some(Holder { uid, .. }) if !may_be(uid) => tracing::warn!(
                         target: "device",
-                        "user {uid} has the Unix socket @{name}, by which sendboxes claim {wan}, and is none: a \
-                         second sendbox there would not be noticed"
+                        "user {uid} holds the Unix socket @{name}, by which sendboxes claim {wan}, \
+                         but runs no sendbox: a second sendbox there would not be noticed"
                     ),
                     holder => return Err(taken(wan, holder.as_ref())),
                 },
@@ -82,8 +87,8 @@ fn taken(wan: &str, holder: Option<&Holder>) -> DaemonError {
     DaemonError::SetUp(io::Error::new(
         io::ErrorKind::AddrInUse,
         format!(
-            "{wan} is of another sendbox, {who}: a WAN port is of one sendbox alone, so stop that one, or name another \
-             device as box.wan"
+            "{wan} is in use by another sendbox, {who}: only one sendbox may use a WAN port; stop \
+             that sendbox, or set box.wan to another device"
         ),
     ))
 }
@@ -136,7 +141,7 @@ mod tests {
             let first = claim("left").unwrap();
             let error = claim("left").unwrap_err();
             let own = format!("(pid {})", std::process::id());
-            assert!(error.starts_with("left is of another sendbox, `"), "{error}");
+            assert!(error.starts_with("left is in use by another sendbox, `"), "{error}");
             assert!(error.contains(&own), "{error}");
             let other = claim("right").unwrap();
             // After renaming it is the same device; created again, it has the same name.

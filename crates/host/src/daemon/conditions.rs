@@ -268,12 +268,12 @@ impl FailedCondition {
     /// The consequence, for people.
     pub fn reason(&self) -> &'static str {
         let reason = self.of().map(|condition| condition.reason);
-        reason.unwrap_or("the devices are not as they were")
+        reason.unwrap_or("the devices have changed")
     }
 
     /// The state that was found and how to repair it, without the consequence.
     pub fn sentence(&self) -> String {
-        format!("{}; to mend it: {}", self.fault.found, self.fault.fix)
+        format!("{}; fix: {}", self.fault.found, self.fault.fix)
     }
 
     fn is_awaited(&self) -> bool {
@@ -291,7 +291,7 @@ impl FailedCondition {
 impl std::fmt::Display for FailedCondition {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let Fault { found, fix } = &self.fault;
-        write!(f, "{found}: {}; to mend it: {fix}", self.reason())
+        write!(f, "{found}: {}; fix: {fix}", self.reason())
     }
 }
 
@@ -300,17 +300,23 @@ impl std::error::Error for FailedCondition {}
 /// Prefix of the state that was found if the kernel did not answer.
 pub(super) const NOT_SAID: &str = "the kernel does not say";
 
+/// Why a box refuses devices that merge packets or leave checksums unfinished.
 const OFFLOADS_REASON: &str = "a box needs packets one by one, and as they are on the wire";
 
+/// Name of the condition that the bridge forwards between both ports.
 const FORWARDING: &str = "forwarding";
+/// Name of the conditions about the size of frames.
 const MTU: &str = "MTU";
 /// Condition of a sendbox that keeps packets in the kernel.
 pub const ROOT_QDISC: &str = "root qdisc";
 
+/// Why frames longer than the MTU are a problem.
 const LOST: &str = "longer frames would be lost";
 
+/// Name of the condition about the receive queues of the LAN.
 const RECEIVE_QUEUES: &str = "receive queues";
 
+/// Conditions of a sendbox that carries packets in user space.
 const SENDBOX: [Condition; 13] = [
     DEVICE,
     KIND,
@@ -318,14 +324,14 @@ const SENDBOX: [Condition; 13] = [
     BRIDGE_FORWARDS,
     Condition {
         name: "isolation",
-        reason: "packets of bundles would get past what keeps the ports apart",
+        reason: "packets of bundles would bypass the isolation of the ports",
         is_ground: false,
         is_awaited: false,
         look: isolation,
     },
     Condition {
         name: "VLANs",
-        reason: "packets of bundles would leave with other tags than the bridge gives them",
+        reason: "packets of bundles would leave with different VLAN tags than through the bridge",
         is_ground: false,
         is_awaited: false,
         look: vlans,
@@ -364,7 +370,7 @@ const SENDBOX: [Condition; 13] = [
     },
     Condition {
         name: RECEIVE_QUEUES,
-        reason: "a sendbox reads no more: packets of others would get past it",
+        reason: "a sendbox reads only some queues: packets in further queues would bypass it",
         is_ground: false,
         is_awaited: true,
         look: receive_queues,
@@ -394,28 +400,28 @@ const ROUTE_USER: [Condition; 8] = [
     routing::ROUTES,
     Condition {
         name: "source NAT",
-        reason: "what takes the triangle would leave with its source as it is",
+        reason: "packets through the triangle would leave without source NAT",
         is_ground: false,
         is_awaited: false,
         look: source_nat,
     },
     Condition {
         name: "forward policy",
-        reason: "it would drop what takes the triangle",
+        reason: "the packet filter would drop packets through the triangle",
         is_ground: false,
         is_awaited: false,
         look: forward_policy,
     },
     Condition {
         name: "reverse path",
-        reason: "the kernel would drop what comes back to this machine",
+        reason: "the kernel would drop packets back to this machine",
         is_ground: false,
         is_awaited: false,
         look: reverse_path,
     },
     Condition {
         name: "triangle",
-        reason: "packets of bundles would not come back",
+        reason: "packets of bundles would not return from the triangle",
         is_ground: true,
         is_awaited: false,
         look: triangle,
@@ -423,6 +429,7 @@ const ROUTE_USER: [Condition; 8] = [
     ROOM,
 ];
 
+/// Condition of a sendbox that keeps packets in the kernel: the WAN has only a default root qdisc.
 const OWN_QDISC: Condition = Condition {
     name: ROOT_QDISC,
     reason: "a sendbox queues packets of bundles there",
@@ -431,25 +438,30 @@ const OWN_QDISC: Condition = Condition {
     look: root_qdisc,
 };
 
+/// Condition of a running sendbox: the MTU still fits the frames of its sockets.
 const ROOM: Condition =
     Condition { name: MTU, reason: LOST, is_ground: false, is_awaited: true, look: within_room };
 
+/// Condition: both ports are in one bridge.
 const BRIDGE: Condition = Condition {
     name: "bridge",
-    reason: "both ports must be of one bridge, which carries the traffic whenever the sendbox does not",
+    reason: "both ports must be in one bridge, which forwards the traffic while the sendbox does \
+             not",
     is_ground: true,
     is_awaited: true,
     look: one_bridge,
 };
 
+/// Condition: the bridge forwards between both ports.
 const BRIDGE_FORWARDS: Condition = Condition {
     name: FORWARDING,
-    reason: "the bridge could not carry the traffic while the sendbox does not",
+    reason: "the bridge could not forward the traffic while the sendbox does not",
     is_ground: false,
     is_awaited: true,
     look: forwarding,
 };
 
+/// Conditions of a receivebox.
 const RECEIVEBOX: [Condition; 3] = [
     DEVICE,
     Condition {
@@ -488,20 +500,22 @@ const BY_SOCKET: [Condition; 2] = [
     },
 ];
 
+/// Condition: the devices exist.
 const DEVICE: Condition = Condition {
     name: "device",
-    reason: "it is waited for",
+    reason: "the box waits until it can use its devices",
     is_ground: true,
     is_awaited: true,
     look: |devices| match devices.names().find(|name| if_nametoindex(*name).is_err()) {
         Some(name) => Err(Fault::new(
             format!("there is no device {name} in this network namespace"),
-            "`ip link` lists those that are there",
+            "`ip link` lists the devices",
         )),
         None => Ok(devices.names().collect::<Vec<_>>().join(", ")),
     },
 };
 
+/// Condition: the devices carry Ethernet frames.
 const KIND: Condition = Condition {
     name: "kind",
     reason: "a box reads Ethernet frames",
@@ -525,7 +539,7 @@ fn one_bridge(devices: &Devices) -> Result<String, Fault> {
             }
             let or = match fix.withheld(&lifelines) {
                 Some(_) => "",
-                None => "; to have it route between them: box.forward = \"route\"",
+                None => "; if it is to route between them, set box.forward = \"route\"",
             };
             Err(Fault::new(format!("{found}, and this machine routes"), format!("{offered}{or}")))
         }
@@ -567,14 +581,15 @@ fn vlans(devices: &Devices) -> Result<String, Fault> {
     let passage = bridge::passage(lan, wan)?;
     if let Some(kind) = passage.other_tags {
         return Err(Fault::new(
-            format!("the bridge heeds VLANs by tags of EtherType {kind:#06x}"),
+            format!("the bridge filters VLANs by tags of EtherType {kind:#06x}"),
             "ip link set dev BRIDGE type bridge vlan_protocol 802.1Q",
         ));
     }
     if let Some(vid) = passage.other_vlan {
         return Err(Fault::new(
             format!(
-                "frames without a tag are of VLAN {vid} at {lan} and have a tag at {wan}, if any"
+                "untagged frames belong to VLAN {vid} at {lan}, and {wan} does not send that VLAN \
+                 untagged"
             ),
             format!("bridge vlan add dev {wan} vid {vid} untagged"),
         ));
@@ -582,7 +597,7 @@ fn vlans(devices: &Devices) -> Result<String, Fault> {
     Ok(match passage.vlans {
         None => "frames keep their tags".into(),
         Some(Vlans { kept, untagged }) => format!(
-            "those of {} VLANs leave as they come, and tags of {} are taken off",
+            "frames of {} VLANs leave unchanged, and the bridge removes the tags of {}",
             kept.len(),
             untagged.len()
         ),
@@ -636,7 +651,7 @@ fn receive_queues(devices: &Devices) -> Result<String, Fault> {
 /// Fault of a port with more receive queues than allowed: a running box reads no more, or no box does.
 fn too_many_queues(lan: &str, queues: u32, allowed: u32, is_running: bool) -> Fault {
     let whose =
-        if is_running { format!(", and the box that runs reads {allowed}") } else { String::new() };
+        if is_running { format!(", and the running box reads {allowed}") } else { String::new() };
     let fix = format!("ethtool -L {lan} combined {allowed}, or `rx {allowed}`: see ethtool -l");
     Fault::new(format!("{lan} has {queues} receive queues{whose}"), fix)
 }
@@ -657,7 +672,7 @@ fn frame_size(devices: &Devices) -> Result<String, Fault> {
     for device in devices.names() {
         if let Err(PortError::Mtu { mtu, max, .. }) = Layout::of(device) {
             return Err(Fault::new(
-                format!("{device} has an MTU of {mtu}, and AF_XDP carries at most {max}"),
+                format!("{device} has an MTU of {mtu}; AF_XDP carries at most {max}"),
                 format!("ip link set dev {device} mtu {}", max.bytes),
             ));
         }
@@ -671,7 +686,7 @@ fn source_nat(_: &Devices) -> Result<String, Fault> {
     match filters::of_source_nat()? {
         None => Ok("none".into()),
         Some(what) => Err(Fault::new(
-            format!("{what} changes sources as packets leave"),
+            format!("{what} changes the source addresses of leaving packets"),
             "Linux 6.12 or later with box.datapath = \"kernel\", or NAT on another machine",
         )),
     }
@@ -693,11 +708,11 @@ fn reverse_path(devices: &Devices) -> Result<String, Fault> {
     let wan = devices.wan.as_str();
     if devices.own && routing::is_strict(wan) {
         return Err(Fault::new(
-            format!("{wan} takes packets only from where its own route leads (rp_filter = 1)"),
+            format!("{wan} accepts packets only from its own routes (rp_filter = 1)"),
             format!("sysctl -w net.ipv4.conf.{wan}.rp_filter=2"),
         ));
     }
-    Ok("is not asked for".into())
+    Ok("not required".into())
 }
 
 fn triangle(devices: &Devices) -> Result<String, Fault> {
@@ -723,7 +738,7 @@ fn within_room(devices: &Devices) -> Result<String, Fault> {
         Some(room) if needed > room => {
             let room = room - FRAME_OVERHEAD;
             Err(Fault::new(
-                format!("{port} has an MTU of {mtu} bytes, and the box was started for {room}"),
+                format!("{port} has an MTU of {mtu} bytes; the box was started for {room}"),
                 format!("start the box again, or ip link set dev {port} mtu {room}"),
             ))
         }

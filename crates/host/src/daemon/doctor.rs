@@ -120,8 +120,8 @@ pub fn examine(devices: &[String], boxes: &[Config]) -> Vec<Check> {
 /// Notes about routes that packets of bundles may take. A box runs in spite of them.
 fn routing(devices: &Devices) -> Vec<Check> {
     let found = devices.routing().unwrap_or_default();
-    let fix =
-        "packets that leave elsewhere are in no bundle: see `ip route`, `ip rule`, or narrow `to`";
+    let fix = "packets through other devices belong to no bundle: see `ip route`, `ip rule`, or narrow \
+         `to`";
     found.into_iter().map(|it| Check::warn("routing", it, fix)).collect()
 }
 
@@ -130,10 +130,17 @@ fn reverse_path(config: &Config) -> Vec<Check> {
     let lan = config.lan.as_deref().filter(|_| config.forward == Forward::Route);
     let Some(lan) = lan else { return Vec::new() };
     let from: Vec<IpNet> = config.bundles.iter().flat_map(|bundle| bundle.from.clone()).collect();
-    let fix = format!("sysctl -w net.ipv4.conf.{lan}.rp_filter=2, or a route back through {lan}");
+    let fix = format!(
+        "sysctl -w net.ipv4.conf.{lan}.rp_filter=2, or add a route back through \
+                       {lan}"
+    );
     let found = dropped_at(lan, &from).unwrap_or_default().into_iter();
-    let found =
-        found.map(|it| format!("{lan} drops what has another way back (rp_filter = 1): {it}"));
+    let found = found.map(|it| {
+        format!(
+            "{lan} drops packets whose route back uses another device \
+                                (rp_filter = 1): {it}"
+        )
+    });
     found.map(|it| Check::warn("reverse path", it, fix.clone())).collect()
 }
 
@@ -196,6 +203,7 @@ fn privilege() -> Check {
 
 /// Loads the capture program, attaches it and binds an AF_XDP socket.
 fn datapath() -> Check {
+    /// Name of the check.
     const NAME: &str = "XDP and AF_XDP";
     let outcome = attempt::apart(|| {
         // The loopback's frames are longer than AF_XDP can carry.
@@ -218,12 +226,13 @@ fn datapath() -> Check {
 
 /// Requirements of a sendbox that keeps packets in the kernel.
 fn classes(config: &Config) -> Check {
+    /// Name of the check.
     const NAME: &str = "HTB and tcx";
     match attempt::classes(config.kernel_qdisc) {
-        Ok(()) => Check::ok(NAME, "the programs were attached on trial, and the qdiscs are there"),
+        Ok(()) => Check::ok(NAME, "the programs could be attached, and the qdiscs exist"),
         Err(error) => {
             let fix = "box.datapath = \"kernel\" needs root, Linux 6.12, sch_htb, sch_tbf and the \
-                       qdisc of box.kernel_qdisc: or take \"user\"";
+                       qdisc of box.kernel_qdisc; or use \"user\"";
             Check::fail(NAME, error.to_string(), fix)
         }
     }
@@ -248,7 +257,7 @@ fn realtime() -> Check {
     if is_allowed {
         return Check::ok("SCHED_FIFO", "allowed");
     }
-    let fix = "give CAP_SYS_NICE, and a share in sched_rt_runtime_us where cgroups limit it";
+    let fix = "grant CAP_SYS_NICE, and set sched_rt_runtime_us if cgroups limit it";
     Check::warn("SCHED_FIFO", "not allowed: packets may leave some ms late under load", fix)
 }
 
@@ -271,7 +280,7 @@ fn jit() -> Check {
             "sysctl -w net.core.bpf_jit_enable=1",
         ),
         Some(_) => Check::ok("BPF JIT", "on"),
-        None => Check::ok("BPF JIT", "not told by this kernel"),
+        None => Check::ok("BPF JIT", "this kernel does not report it"),
     }
 }
 
@@ -281,8 +290,8 @@ fn bridge_filter() -> Check {
     if value.as_deref() == Some("1") {
         return Check::warn(
             "bridge filter",
-            "iptables sees bridged packets: those of bundles skip it, others do not",
-            "sysctl -w net.bridge.bridge-nf-call-iptables=0, unless that is wanted",
+            "iptables sees bridged packets, but not packets of bundles",
+            "sysctl -w net.bridge.bridge-nf-call-iptables=0, unless you want it",
         );
     }
     Check::ok("bridge filter", "iptables does not see bridged packets")
@@ -300,9 +309,10 @@ fn tcp_algorithms() -> Check {
 /// Registers a congestion control under a name of its own, and removes it. No box needs that, so an
 /// error is no failure.
 fn agent() -> Check {
+    /// Name of the check.
     const NAME: &str = "agent";
     if let Err(missing) = features::check() {
-        let fix = "only forebay agent needs it: docs/agent.md has the kernels";
+        let fix = "only forebay agent needs it: docs/operate/agent.md lists the kernels";
         return Check::warn(NAME, missing.to_string(), fix);
     }
     if let Err(error) = privileges::check_agent() {
@@ -315,7 +325,7 @@ fn agent() -> Check {
     // Two doctors at the same time must not use the same name.
     let name = format!("fb_doc{}", std::process::id());
     match Datapath::register(&Options { flows: 16, ..Options::named(&name) }) {
-        Ok(_) => Check::ok(NAME, "a congestion control was registered on trial"),
+        Ok(_) => Check::ok(NAME, "a congestion control could be registered"),
         Err(error) => {
             let fix = "only forebay agent needs it; a container or lockdown may forbid it";
             Check::warn(NAME, error.to_string(), fix)
@@ -343,7 +353,7 @@ fn peer_name(bundle: &super::BundleConfig) -> Option<Check> {
         None => Check::ok(&label, format!("{name} is at {}", addresses.join(", "))),
         Some(problem) => {
             let fix =
-                format!("`getent ahosts {name}` must tell its addresses: see /etc/resolv.conf");
+                format!("`getent ahosts {name}` must print its addresses: see /etc/resolv.conf");
             Check::warn(&label, format!("{name}: {problem}"), fix)
         }
     })
@@ -355,13 +365,18 @@ fn key_file(bundle: &super::BundleConfig) -> Check {
     match keys::load(&bundle.key_file) {
         Ok(keys) => Check::ok(&name, format!("{path}: {} valid", keys.keys().count())),
         Err(KeyFileError::Absent { .. }) => {
-            let fix =
-                format!("forebay keygen {path}, at one of the two boxes, and copy it to the other");
-            Check::fail(&name, format!("{path} is not there yet"), fix)
+            let fix = format!(
+                "run `forebay keygen {path}` at one of the two boxes, and copy the file to \
+                         the other"
+            );
+            Check::fail(&name, format!("{path} does not exist yet"), fix)
         }
-        Err(error) => {
-            Check::fail(&name, error.to_string(), "mend the file, or have a new key at both boxes")
-        }
+        Err(error) => Check::fail(
+            &name,
+            error.to_string(),
+            "repair the file, or make a new key for both \
+                                                   boxes",
+        ),
     }
 }
 
@@ -442,6 +457,7 @@ fn program(name: &str, device: &str, link: &serde_json::Value) -> Check {
 
 /// A sendbox reads at most [`QUEUES_MAX`] queues of its LAN: frames in further queues would bypass it.
 fn queues(name: &str, device: &str, place: DeviceUse) -> Check {
+    /// Most receive queues that a sendbox reads.
     const MAX: u32 = QUEUES_MAX;
     match offload::receive_queues(device) {
         Ok(count) if count <= MAX || place == DeviceUse::Wan => Check::ok(name, count.to_string()),
@@ -462,7 +478,7 @@ fn qdisc(name: &str, device: &str, place: DeviceUse) -> Check {
         Ok(None) => Check::ok(name, "none"),
         Ok(Some(qdisc)) if !qdisc.is_foreign() => Check::ok(name, qdisc.kind),
         Ok(Some(qdisc)) => {
-            let found = format!("{} was put there by somebody", qdisc.kind);
+            let found = format!("{} was configured by another program or user", qdisc.kind);
             let fix = format!("{}, or shape elsewhere", egress::fix(device));
             if place == DeviceUse::Wan {
                 return Check::fail(name, found, fix);
@@ -517,7 +533,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_device_that_is_not_there_fails_and_so_does_the_whole() {
+    fn missing_device_fails_the_whole_check() {
         let checks = examine(&["no-such-device".into()], &[]);
         let last = checks.last().unwrap();
         assert_eq!((last.name.as_str(), last.verdict), ("no-such-device: device", Verdict::Fail));
@@ -525,7 +541,7 @@ mod tests {
     }
 
     #[test]
-    fn each_thing_that_is_wrong_with_a_device_comes_with_its_fix() {
+    fn each_device_fault_comes_with_its_fix() {
         if skip_without(Need::Root) {
             return;
         }
@@ -574,7 +590,7 @@ mod tests {
         assert_eq!(below.verdict, Verdict::Warn, "{checks:?}");
         assert!(below.fix.starts_with("ethtool -K left gro off lro off"), "{checks:?}");
         assert!(!checks.iter().any(|check| ["sent", "whole"].contains(&&check.name[..])));
-        assert!(check("tun0: kind").found.contains("no Ethernet frames"), "{checks:?}");
+        assert!(check("tun0: kind").found.contains("not Ethernet frames"), "{checks:?}");
         assert_eq!(check("XDP").verdict, Verdict::Ok);
         assert_eq!(check("qdisc").verdict, Verdict::Fail, "{checks:?}");
         assert!(check("qdisc").fix.starts_with("tc qdisc del dev left root"), "{checks:?}");
@@ -633,7 +649,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_of_a_running_box_is_told_from_others() {
+    fn program_of_a_running_box_is_recognised() {
         let link = |name: &str| serde_json::json!({"xdp": {"prog": {"id": 7, "name": name}}});
         assert_eq!(program("XDP", "eth0", &link("capture")).verdict, Verdict::Ok);
         let other = program("XDP", "eth0", &link("xdp_dispatcher"));

@@ -9,9 +9,14 @@ use super::status::{BundleStatus, LastSecond, ShapingStatus, Status, mbit, milli
 const SAME: f64 = 0.005;
 /// A bundle that sends less than this share of its rate, with an empty queue, does not use it.
 const USED: f64 = 0.9;
-/// Reasons of the state `passing` that have several possible causes, competing traffic among them.
-const LESS: [&str; 2] =
-    ["less is delivered under limits", "less is delivered as soon as less is sent"];
+/// Reasons of the state `passing` that have several possible causes, cross traffic among them. A box of an earlier
+/// version may be running: the last two are its texts.
+const LESS: [&str; 4] = [
+    "limits reduced the delivered rate",
+    "delivery fell with the sending rate",
+    "less is delivered under limits",
+    "less is delivered as soon as less is sent",
+];
 
 /// Limit of the rate at which packets of a bundle leave.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -125,10 +130,11 @@ fn rate(status: &Status, bundle: &BundleStatus, shaping: &ShapingStatus) -> Stri
     let (name, rate) = (&bundle.name, shaping.decision.rate_bps.map(mbit));
     match (status.dry_run, rate) {
         (true, Some(rate)) => format!(
-            "Packets of {name} leave as they come, for this is a dry run: they would leave at {rate}."
+            "This is a dry run: packets of {name} leave unshaped. Shaped, they would leave at \
+             {rate}."
         ),
         (false, Some(rate)) => format!("Packets of {name} leave at up to {rate}."),
-        (_, None) => format!("Packets of {name} leave as they come: nothing is shaped."),
+        (_, None) => format!("Packets of {name} leave unshaped."),
     }
 }
 
@@ -136,53 +142,56 @@ fn why(status: &Status, bundle: &BundleStatus, shaping: &ShapingStatus, limit: L
     let ShapingStatus { cc, decision, .. } = shaping;
     let (state, reason) = (&decision.state, &decision.reason);
     let peer = &bundle.peer.address;
-    let law = format!("The law {cc} is in the state {state}: {reason}.");
+    let law = format!("The algorithm {cc} is in the state {state}: {reason}.");
     match limit {
         Limit::OtherBox | Limit::DryRun => law,
-        Limit::Path => format!("The path is the limit, as the law sees it. {law}"),
+        Limit::Path => format!("The path is the limit, by the algorithm's estimate. {law}"),
         Limit::HandedBack => {
             let failed: Vec<String> =
                 status.failed_conditions.iter().map(ToString::to_string).collect();
             let more =
                 if failed.is_empty() { String::new() } else { format!(" ({})", failed.join("; ")) };
-            format!("The kernel forwards them past this box, since {reason}{more}.")
+            format!("The kernel forwards them past this box: {reason}{more}.")
         }
         Limit::NoFeedback => match (bundle.peer.state.as_str(), bundle.peer.heard_ns) {
             ("alive", _) => format!(
-                "The receivebox {peer} is there, but nothing tells when packets arrive: {reason}. \
-                 Without reports the law sets no rate."
+                "The receivebox {peer} is alive, but no reports of packets arrive: {reason}. \
+                 Without reports the algorithm sets no rate."
             ),
             (_, Some(ns)) => format!(
-                "The receivebox {peer} was last heard {} ago: {reason}. Without reports the law sets no rate.",
+                "The receivebox {peer} was last heard {} ago: {reason}. Without reports the \
+                 algorithm sets no rate.",
                 seconds(ns)
             ),
             (_, None) => format!(
-                "The receivebox {peer} has never been heard: {reason}. Is it started, with the same key, and \
-                 does the network let UDP pass between {peer} and this box?"
+                "The receivebox {peer} has never been heard: {reason}. Is it started, with the \
+                 same key, and does the network pass UDP between {peer} and this box?"
             ),
         },
         Limit::Unsteady => format!(
-            "The receivebox {peer} does not see all packets of the bundle, and {reason}. The law cannot tell that from \
-             congestion and sets no rate for now."
+            "The receivebox {peer} does not see all packets of the bundle, and {reason}. The \
+             algorithm cannot distinguish that from congestion and sets no rate for now."
         ),
         Limit::OutOfOrder => format!(
-            "Packets overtake each other: {:.1} % of the boundary packets arrived out of order in the last 4 s. \
-             Above 5 % the sendbox cannot measure a queue. Either the bundle takes several paths of different \
-             delay, or a fair queue (fq_codel, cake, SFQ) at the bottleneck sends some flows before others. Such a \
-             queue does what the sendbox would.",
+            "Packets overtake each other: {:.1} % of the boundary packets arrived out of order in \
+             the last 4 s. Above 5 % the sendbox cannot measure a queue. Either the bundle takes \
+             several paths of different delay, or a fair queue (fq_codel, cake, SFQ) at the \
+             bottleneck reorders flows. Such a queue already does the sendbox's work.",
             100.0 * shaping.out_of_order
         ),
         Limit::Competition => format!(
-            "Traffic outside the bundle fills the buffer at the bottleneck ({reason}): a bundle that kept the \
-             queue short would lose its share. A short test now and then shows when the others have left."
+            "Traffic outside the bundle fills the buffer at the bottleneck ({reason}): a bundle \
+             that kept the queue short would lose its share. Short tests show when that traffic \
+             has ended."
         ),
         Limit::Passing => passing(shaping),
         Limit::Trying => format!(
-            "The sendbox tries whether shaping pays ({reason}): for a few seconds it limits the bundle. Then it \
-             compares what is delivered, and how long packets wait, with the time without limits."
+            "The sendbox tests whether shaping helps ({reason}): it limits the bundle for a few \
+             seconds. Then it compares the delivered rate and the delay with the time without \
+             limits."
         ),
         Limit::Measuring => {
-            format!("The law {cc} has not measured enough to set a rate yet: {reason}.")
+            format!("The algorithm {cc} has not measured enough to set a rate yet: {reason}.")
         }
         Limit::Share => {
             let rate = shaping.share.map_or("unknown".into(), |share| mbit(share.rate_bps));
@@ -197,7 +206,8 @@ fn why(status: &Status, bundle: &BundleStatus, shaping: &ShapingStatus, limit: L
         Limit::MaxRate => format!("The limit is max_rate in the configuration. {law}"),
         Limit::MinRate => {
             format!(
-                "The law would send less, and min_rate in the configuration forbids that. {law}"
+                "The algorithm would send less, but min_rate in the configuration forbids that. \
+                 {law}"
             )
         }
         Limit::Application => {
@@ -213,26 +223,26 @@ fn passing(shaping: &ShapingStatus) -> String {
     let decision = &shaping.decision;
     let reason = &decision.reason;
     let held_back = if decision.rate_bps.is_some() {
-        " The packets that it has held back leave at that rate."
+        " The packets in its queue leave at that rate."
     } else {
         ""
     };
     let cause = if LESS.contains(&reason.as_str()) {
-        " Traffic outside the bundle that competes for the bottleneck may be the cause. So may a path that has \
-         become longer, jitter, or a rate that swings: the sendbox cannot tell them apart."
+        " Cross traffic at the bottleneck may be the cause. So may a path that has become longer, \
+         jitter, or a varying rate: the sendbox cannot distinguish these."
     } else {
         ""
     };
     format!(
-        "The sendbox does not limit the bundle: {reason}.{held_back}{cause} It tries limits when a queue stands at \
-         the bottleneck, less often after each trial in which they did not pay."
+        "The sendbox does not limit the bundle: {reason}.{held_back}{cause} It tries limits when a \
+         queue builds up at the bottleneck, less often after each trial without a benefit."
     )
 }
 
 fn share(status: &Status, shaping: &ShapingStatus) -> Option<String> {
     let (share, uplink) = (shaping.share?, status.uplink_bps?);
     let guaranteed = share.guarantee_bps.map(|rate| format!(", {} guaranteed", mbit(rate)));
-    let short = if share.is_short { ", less than it asks for" } else { "" };
+    let short = if share.is_short { ", less than it could use" } else { "" };
     Some(format!(
         "Of the uplink of {} the bundle may have {}, {:.1} %{short} (weight {}{}).",
         mbit(uplink),
@@ -251,27 +261,28 @@ fn delay(shaping: &ShapingStatus) -> Vec<String> {
             format!("; packets wait {} in queues on the way", millis(Some(ns)))
         });
         let least = millis(Some(min_rtt));
-        sentences.push(format!("A round trip takes {least} without queues{beyond}."));
+        sentences.push(format!("A round trip without queues takes {least}{beyond}."));
     }
     sentences.extend(shaping.varies_ns.map(|ns| {
         let varies = millis(Some(ns));
-        format!("The path's delay varies by {varies}, so the law takes no shorter queue for one.")
+        format!("The path's delay varies by {varies}, so the algorithm ignores shorter queues.")
     }));
     let waited = shaping.last_second.queue_delay_ns;
     if let Some(ns) = waited.filter(|_| decision.rate_bps.is_some()) {
         sentences.push(format!(
-            "In the bundle's own queue bytes stood for {} in the last second; {} packets wait there now.",
+            "In the last second bytes waited {} in the bundle's own queue; {} packets wait there \
+             now.",
             millis(Some(ns)),
             shaping.queue.packets
         ));
     }
     let bottleneck = decision.bottleneck_bps.map(|rate| format!("the path carries {}", mbit(rate)));
     let window = decision.cwnd_bytes.zip(decision.in_flight_bytes).map(|(window, in_flight)| {
-        format!("the window is {window} bytes, of which {in_flight} are on their way")
+        format!("the window is {window} bytes, with {in_flight} in flight")
     });
     let known: Vec<String> = bottleneck.into_iter().chain(window).collect();
     if !known.is_empty() {
-        sentences.push(format!("By what was measured {}.", known.join(", and ")));
+        sentences.push(format!("By measurement, {}.", known.join(", and ")));
     }
     sentences
 }
@@ -280,15 +291,15 @@ fn traffic(shaping: &ShapingStatus) -> Option<String> {
     let LastSecond { sent_bps, delivered_bps, .. } = shaping.last_second;
     (sent_bps > 0).then(|| {
         let (sent, delivered) = (mbit(sent_bps), mbit(delivered_bps));
-        format!("In the last second {sent} left, and {delivered} were reported to have arrived.")
+        format!("In the last second {sent} left, and the receivebox reported {delivered}.")
     })
 }
 
 /// Problems for the operator to look into, in addition to the limit.
 fn oddities(bundle: &BundleStatus, shaping: &ShapingStatus) -> Vec<String> {
-    let alarm = shaping.alarm.iter().map(|alarm| format!("Look into this: {alarm}."));
+    let alarm = shaping.alarm.iter().map(|alarm| format!("Check this: {alarm}."));
     let unseen = (shaping.unseen > 0.0).then(|| {
-        format!("Of what leaves {:.0} % never comes to the receivebox.", 100.0 * shaping.unseen)
+        format!("{:.0} % of the sent bytes never reach the receivebox.", 100.0 * shaping.unseen)
     });
     let peer = differences(bundle).chain(bundle.peer.whereabouts()).chain(short_path(bundle));
     alarm.chain(unseen).chain(peer).collect()
@@ -307,24 +318,24 @@ fn differences(bundle: &BundleStatus) -> impl Iterator<Item = String> {
 fn watched(bundle: &BundleStatus) -> Vec<String> {
     let (name, peer) = (&bundle.name, &bundle.peer);
     let mut sentences = vec![format!(
-        "This box only reports when packets of {name} arrive: the sendbox {} decides, and \
-         `forebay explain {name}` says why there.",
+        "This box only reports when packets of {name} arrive. The sendbox {} decides: run `forebay \
+         explain {name}` there.",
         peer.address
     )];
     sentences.push(match (peer.state.as_str(), peer.heard_ns) {
         ("alive", _) => {
-            let doing = peer.doing.as_deref().unwrap_or("nothing that is known");
-            format!("That box is there; what it does, it says, is {doing}.")
+            let doing = peer.doing.as_deref().unwrap_or("unknown");
+            format!("That box is alive; its state is {doing}.")
         }
         (_, Some(ns)) => format!("That box was last heard {} ago.", seconds(ns)),
         (_, None) => "That box has never been heard.".into(),
     });
     if let Some(watching) = &bundle.watching {
         sentences.push(format!(
-            "{} packets have come, and {} reports of them were sent.",
+            "{} packets have arrived, and {} reports were sent.",
             bundle.packets, watching.reports
         ));
-        sentences.extend(watching.alarm.iter().map(|alarm| format!("Look into this: {alarm}.")));
+        sentences.extend(watching.alarm.iter().map(|alarm| format!("Check this: {alarm}.")));
     }
     sentences.extend(differences(bundle));
     sentences.extend(bundle.peer.whereabouts());
@@ -393,7 +404,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bundle_that_its_path_limits_is_told_with_law_delay_and_window() {
+    fn path_limited_bundle_names_algorithm_delay_and_window() {
         let bundle = bundle("shaping", Some(90));
         explained(
             &sendbox(),
@@ -401,11 +412,11 @@ mod tests {
             Limit::Path,
             &[
                 "Packets of b leave at up to 90.000 Mbit/s.",
-                "The path is the limit, as the law sees it. The law copa is in the state shaping: as the test says.",
-                "A round trip takes 50.00 ms without queues; packets wait 3.20 ms in queues",
-                "own queue bytes stood for 12.30 ms in the last second; 34 packets",
-                "the path carries 96.000 Mbit/s, and the window is 615000 bytes, of which 600000",
-                "90.000 Mbit/s left, and 4.900 Mbit/s were reported",
+                "The path is the limit, by the algorithm's estimate. The algorithm copa is in the state shaping: as the test says.",
+                "A round trip without queues takes 50.00 ms; packets wait 3.20 ms in queues",
+                "bytes waited 12.30 ms in the bundle's own queue; 34 packets",
+                "the path carries 96.000 Mbit/s, and the window is 615000 bytes, with 600000",
+                "90.000 Mbit/s left, and the receivebox reported 4.900 Mbit/s",
             ],
         );
     }
@@ -434,8 +445,8 @@ mod tests {
         });
         let parts = [
             "its other bundles leave 20.000 Mbit/s to this one",
-            "Of the uplink of 80.000 Mbit/s the bundle may have 20.000 Mbit/s, 25.0 %, less than it asks \
-             for (weight 3, 10.000 Mbit/s guaranteed).",
+            "Of the uplink of 80.000 Mbit/s the bundle may have 20.000 Mbit/s, 25.0 %, less than it could \
+             use (weight 3, 10.000 Mbit/s guaranteed).",
         ];
         explained(&status, &share, Limit::Share, &parts);
         let idle = with(|it| {
@@ -444,14 +455,19 @@ mod tests {
         });
         explained(&sendbox(), &idle, Limit::Application, &["they send 3.000 Mbit/s and"]);
         let mut waiting = bundle("app_limited", Some(20));
-        explained(&sendbox(), &waiting, Limit::Application, &["they send 20.000 Mbit/s. The law"]);
+        explained(
+            &sendbox(),
+            &waiting,
+            Limit::Application,
+            &["they send 20.000 Mbit/s. The algorithm"],
+        );
         let own = ShareStatus { rate_bps: 20_000_000, share: 0.25, ..ShareStatus::default() };
         waiting.shaping.as_mut().unwrap().share = Some(own);
         explained(&status, &waiting, Limit::Share, &["share of the uplink is the limit: 20.000"]);
     }
 
     #[test]
-    fn a_law_that_sets_no_rate_leaves_the_bounds_of_the_configuration() {
+    fn algorithm_without_rate_leaves_the_configured_bounds() {
         let status = Status { uplink_bps: Some(80_000_000), ..sendbox() };
         let states = [
             "no_peer",
@@ -484,14 +500,14 @@ mod tests {
             bundle.peer = PeerStatus { state: peer.into(), heard_ns, ..bundle.peer };
             bundle
         };
-        let unshaped = "Packets of b leave as they come: nothing is shaped.";
+        let unshaped = "Packets of b leave unshaped.";
         let none = Limit::NoFeedback;
         let waiting = unheard("no_peer", "waiting", None);
         explained(&sendbox(), &waiting, none, &[unshaped, "192.0.2.2:61476 has never been heard"]);
         let lost = unheard("no_peer", "silent", Some(1_500_000_000));
         explained(&sendbox(), &lost, none, &[unshaped, "was last heard 1.5 s ago"]);
         let blind = unheard("no_reports", "alive", Some(1));
-        explained(&sendbox(), &blind, none, &[unshaped, "is there, but nothing tells when"]);
+        explained(&sendbox(), &blind, none, &[unshaped, "is alive, but no reports"]);
         for (state, limit, part) in [
             (
                 "unsteady",
@@ -506,7 +522,7 @@ mod tests {
                 "or a fair queue (fq_codel, cake, SFQ) at the bottleneck",
             ),
             ("measuring", Limit::Measuring, "has not measured enough"),
-            ("handed_back", Limit::HandedBack, "past this box, since as the test says."),
+            ("handed_back", Limit::HandedBack, "past this box: as the test says."),
         ] {
             explained(&sendbox(), &bundle(state, None), limit, &[unshaped, part]);
         }
@@ -520,14 +536,14 @@ mod tests {
             bundle
         };
         let causes = [
-            "Traffic outside the bundle that competes for the bottleneck may be the cause.",
-            "So may a path that has become longer, jitter, or a rate that swings",
+            "Cross traffic at the bottleneck may be the cause.",
+            "So may a path that has become longer, jitter, or a varying rate",
         ];
         for reason in LESS {
             explained(&sendbox(), &passing(reason, None), Limit::Passing, &causes);
         }
-        let held = "The packets that it has held back leave at that rate.";
-        for reason in ["no queue stands", "packets wait as long under limits"] {
+        let held = "The packets in its queue leave at that rate.";
+        for reason in ["no standing queue", "limits did not shorten the delay"] {
             let passing = passing(reason, Some(20));
             let part = format!("The sendbox does not limit the bundle: {reason}. {held} It tries");
             explained(&sendbox(), &passing, Limit::Passing, &[&part]);
@@ -537,15 +553,16 @@ mod tests {
     #[test]
     fn trying_says_what_is_compared() {
         let parts =
-            ["leave at up to 20.000 Mbit/s", "tries whether shaping pays (as the test says)"];
+            ["leave at up to 20.000 Mbit/s", "tests whether shaping helps (as the test says)"];
         explained(&sendbox(), &bundle("trying", Some(20)), Limit::Trying, &parts);
     }
 
     #[test]
-    fn a_bundle_whose_class_in_python_is_late_is_told_who_decides() {
+    fn late_python_class_names_who_decides() {
         let mut bundle = bundle("fallback", Some(90));
         bundle.shaping.as_mut().unwrap().cc = "python(file=mine.py)".into();
-        let parts = ["The law python(file=mine.py) is in the state fallback: as the test says."];
+        let parts =
+            ["The algorithm python(file=mine.py) is in the state fallback: as the test says."];
         explained(&sendbox(), &bundle, Limit::Path, &parts);
     }
 
@@ -553,7 +570,7 @@ mod tests {
     fn a_dry_run_says_what_would_be() {
         let status = Status::new(Role::Sendbox, true);
         let bundle = bundle("shaping", Some(20));
-        let part = "this is a dry run: they would leave at 20.000 Mbit/s.";
+        let part = "Shaped, they would leave at 20.000 Mbit/s.";
         explained(&status, &bundle, Limit::DryRun, &[part]);
         assert_eq!(explain(&status, &bundle).rate_bps, None);
     }
@@ -566,7 +583,7 @@ mod tests {
     }
 
     #[test]
-    fn old_and_new_address_of_the_peer_are_named() {
+    fn moved_peer_names_old_and_new_address() {
         let mut bundle = bundle("shaping", Some(20));
         bundle.peer.moved = Some(MovedStatus {
             from: "192.0.2.2:61476".into(),
@@ -584,7 +601,7 @@ mod tests {
     }
 
     #[test]
-    fn a_receivebox_says_who_decides_and_what_is_odd() {
+    fn receivebox_names_deciding_box_and_anomalies() {
         let mut bundle = bundle("", None);
         bundle.shaping = None;
         bundle.differences = Some(vec!["`to` differs".into()]);
@@ -592,9 +609,9 @@ mod tests {
         let alarm = Some("the keys differ".into());
         bundle.watching = Some(WatchingStatus { reports: 3, alarm, ..WatchingStatus::default() });
         let parts = [
-            "the sendbox 192.0.2.2:61476 decides",
-            "12 packets have come, and 3 reports",
-            "Look into this: the keys differ.",
+            "The sendbox 192.0.2.2:61476 decides",
+            "12 packets have arrived, and 3 reports",
+            "Check this: the keys differ.",
             "The boxes differ: `to` differs.",
         ];
         explained(&Status::new(Role::Receivebox, false), &bundle, Limit::OtherBox, &parts);

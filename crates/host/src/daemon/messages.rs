@@ -276,7 +276,7 @@ fn bind(listen: SocketAddr, config: &Config) -> io::Result<UdpSocket> {
     let named = |error: io::Error| {
         let is_taken = error.kind() == io::ErrorKind::AddrInUse;
         let holder = if is_taken { udp::holder(listen) } else { None };
-        let holder = holder.map_or(String::new(), |holder| format!(", {holder} has it"));
+        let holder = holder.map_or(String::new(), |holder| format!(", {holder} uses it"));
         let what = format!(
             " = \"{listen}\": {error}{holder}: allowed is an address of this machine with a free port, such as \
              \"{}\"",
@@ -374,7 +374,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_the_peer_of_a_bundle_may_have_sent_is_handed_over() {
+    fn only_authentic_messages_of_the_peer_pass() {
         let [peer, stranger] = [(); 2].map(|()| UdpSocket::bind("127.0.0.1:0").unwrap());
         let mut messages = bind("127.0.0.1:0", peer.local_addr().unwrap()).unwrap();
         let address = messages.sockets[0].local_addr().unwrap();
@@ -439,7 +439,7 @@ mod tests {
     }
 
     #[test]
-    fn messages_of_bundles_at_rest_go_to_a_peer_together_and_are_told_apart_there() {
+    fn idle_bundles_share_datagrams_to_one_peer() {
         let peer = UdpSocket::bind("127.0.0.1:0").unwrap();
         peer.set_read_timeout(Some(std::time::Duration::from_secs(10))).unwrap();
         let address = peer.local_addr().unwrap();
@@ -569,7 +569,7 @@ mod tests {
     }
 
     #[test]
-    fn a_box_of_both_ip_versions_sends_to_a_peer_from_the_address_of_its_version() {
+    fn source_address_has_the_peer_s_ip_version() {
         let peers = ["127.0.0.1:0", "[::1]:0"].map(|own| UdpSocket::bind(own).unwrap());
         for peer in &peers {
             let both = "127.0.0.1:0 [::1]:0";
@@ -592,18 +592,18 @@ mod tests {
     }
 
     #[test]
-    fn an_address_that_another_process_has_is_refused_with_that_process() {
+    fn taken_address_is_refused_with_its_process() {
         let peer = "192.0.2.2:61475".parse().unwrap();
         let first = bind("127.0.0.1:0", peer).unwrap();
         let address = first.sockets[0].local_addr().unwrap().to_string();
         let error = bind(&address, peer).err().unwrap().to_string();
         let named = format!("box.toml:4: box.listen = \"{address}\": Address already in use");
-        let holder = format!("(pid {}) has it", std::process::id());
+        let holder = format!("(pid {}) uses it", std::process::id());
         assert!(error.starts_with(&named) && error.contains(&holder), "{error}");
     }
 
     #[test]
-    fn an_address_of_another_machine_is_refused_by_name() {
+    fn address_of_another_machine_is_refused() {
         let peer = "192.0.2.2:61475".parse().unwrap();
         let error = bind("192.0.2.1:61475", peer).err().unwrap().to_string();
         assert!(error.contains("192.0.2.1:61475") && error.contains("box.listen"), "{error}");

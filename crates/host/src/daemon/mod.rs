@@ -47,7 +47,7 @@ use forebay_core::bundle::Overhead;
 use forebay_core::spec::SpecError;
 use nix::ifaddrs::getifaddrs;
 
-pub use config::{BundleConfig, Config, ConfigError, Role};
+pub use config::{BundleConfig, Config, ConfigError, ConfigProblem, Role};
 
 use crate::offload::OffloadError;
 use crate::overhead;
@@ -82,7 +82,7 @@ pub enum DaemonError {
     Trace(io::Error),
     /// The start was on trial and was not confirmed.
     #[error(
-        "the start of the box was not confirmed in time: start it again for one without a trial"
+        "the start of the box was not confirmed in time; start it again to run without a trial"
     )]
     Unconfirmed,
     /// Something else at the start.
@@ -94,7 +94,8 @@ pub enum DaemonError {
 }
 
 impl DaemonError {
-    /// Whether the operator's input, and not the machine, caused the error.
+    /// Whether the operator's input, and not the machine, caused the error (exit code 2, after which a unit does
+    /// not start the box again). An unconfirmed start counts as a refused configuration.
     pub fn is_bad_input(&self) -> bool {
         matches!(
             self,

@@ -56,9 +56,12 @@ impl Topic {
 fn tell(event: PeerEvent, role: Role, bundle: &str, differences: Option<&[Difference]>) {
     let other = role.other();
     match event {
-        PeerEvent::Alive => tracing::info!(target: "peer", bundle, "{other} is there"),
-        PeerEvent::Restarted => tracing::info!(target: "peer", bundle, "{other} restarted"),
-        PeerEvent::Stopping => tracing::info!(target: "peer", bundle, "{other} stops"),
+        PeerEvent::Alive => tracing::info!(target: "peer", bundle, "{other} is alive"),
+        PeerEvent::Restarted => tracing::info!(target: "peer", bundle, "{other} began a new \
+                                                                        session (restart or new \
+                                                                        keys)"),
+        PeerEvent::Stopping => tracing::info!(target: "peer", bundle, "{other} stops and closes \
+                                                                       the session"),
         PeerEvent::Silent => {
             tracing::warn!(target: "peer", bundle, "{other} is silent: not shaped");
         }
@@ -82,7 +85,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_newest_of_what_comes_too_often_is_told_later() {
+    fn newest_suppressed_message_is_logged_later() {
         let (start, mut topic) = (Timestamp::ZERO, Topic::default());
         let told = (0..10).filter_map(|_| topic.take(start, Some(PeerEvent::Silent))).count();
         assert_eq!(told, 6);

@@ -119,7 +119,7 @@ impl Plan {
         let status: Status = match ask(&config.control, Request::Status) {
             Ok(Answer::Status(status)) => *status,
             Ok(_) => {
-                self.unseen.push(format!("the box at {socket}: no state was answered"));
+                self.unseen.push(format!("the box at {socket}: the answer has no status"));
                 return None;
             }
             Err(error) => {
@@ -135,8 +135,8 @@ impl Plan {
             Ok(Answer::Done(in_force)) => Ok(in_force),
             // Users other than root and the box's own get the current contents of the file.
             _ => {
-                let what =
-                    "the configuration in force, which root may ask for: compared with its file";
+                let what = "the configuration in force, which only root may read: the plan compares with \
+                     its file";
                 self.unseen.push(what.into());
                 Config::read(file)
             }
@@ -151,14 +151,17 @@ impl Plan {
                 let files = [&before, &after].map(|loaded| files_in_python(&loaded.config));
                 let new = files[1].difference(&files[0]);
                 outcome.refused.extend(new.map(|file| {
-                    format!("{file} is run by a child that a box starts with itself alone: start the box again")
+                    format!(
+                        "{file} runs in a child that a box starts only at its own start: start \
+                             the box again"
+                    )
                 }));
                 let (pid, file) = (status.pid, status.config_file);
                 self.running = Some(Running { pid, file, outcome });
                 Some([before.config, after.config])
             }
             Err(error) => {
-                self.unseen.push(format!("what the box that runs would change: {error}"));
+                self.unseen.push(format!("the changes of the running box: {error}"));
                 None
             }
         }
@@ -169,7 +172,10 @@ impl Plan {
         if let Some(why) = why {
             match privileges::check() {
                 Ok(()) => self.step("box.datapath", "\"auto\"".into(), &why),
-                Err(error) => self.unseen.push(format!("what box.datapath = \"auto\" is: {error}")),
+                Err(error) => self.unseen.push(format!(
+                    "the choice of box.datapath = \"auto\": \
+                                                        {error}"
+                )),
             }
         }
         let config = &Config { datapath, ..config.clone() };
@@ -187,8 +193,8 @@ impl Plan {
             Role::Receivebox => self.plan_receivebox(config, before),
         }
         let others = "other qdiscs, filters";
-        self.step(others, "as they are".into(), "as they are: none is added or changed");
-        self.step("addresses", "as they are".into(), "as they are: none is added");
+        self.step(others, "unchanged".into(), "unchanged: the box adds and changes none");
+        self.step("addresses", "unchanged".into(), "unchanged: the box adds none");
         self.plan_sockets(config, before);
         self.plan_process(config);
     }
@@ -199,7 +205,7 @@ impl Plan {
             self.unseen.push(format!("{name}: {found}"));
         } else {
             let reason = condition.reason;
-            self.blockers.push(format!("{name}: {found}: {reason}; to mend it: {fix}"));
+            self.blockers.push(format!("{name}: {found}: {reason}; fix: {fix}"));
         }
     }
 
@@ -210,14 +216,14 @@ impl Plan {
     fn plan_sendbox(&mut self, config: &Config, before: Option<&Config>) {
         let lan = config.lan.as_deref().unwrap_or_default();
         let wan = &config.wan;
-        let then = "the program `capture`, held by a link: it goes with the process";
+        let then = "the program `capture`, held by a link: it ends with the process";
         self.program(lan, then, before);
         self.offloads(lan);
         let then = "an AF_XDP socket that receives, on queue 0";
         self.step(&format!("{lan}: sockets"), "none of this box".into(), then);
         let then = "an AF_XDP socket that transmits, on queue 0";
         self.step(&format!("{wan}: sockets"), "none of this box".into(), then);
-        self.qdisc(wan, "the same: bundles wait in queues of the box, which pass it by");
+        self.qdisc(wan, "unchanged: bundles wait in queues of the box and bypass this qdisc");
     }
 
     /// For a sendbox that takes packets through its process, on a machine that routes.
@@ -227,26 +233,29 @@ impl Plan {
         let is_there = index(&entrance) && index(&exit);
         let now = if is_there { "there" } else { "not there" };
         let then = format!(
-            "veths, the network namespace {namespace} with a bridge, and a policy rule of priority {PRIORITY}, which has \
-             packets to the bundles' destinations pass them: all go with the process, or with forebay-triangle@"
+            "veths, the network namespace {namespace} with a bridge, and a policy rule of priority \
+             {PRIORITY}, which routes packets to the bundles' destinations through these: all end \
+             with the process, or with forebay-triangle@"
         );
         self.step(&format!("{entrance}, {exit}"), now.into(), &then);
-        let then = "the program `capture` and AF_XDP sockets: they go with the process";
+        let then = "the program `capture` and AF_XDP sockets: they end with the process";
         self.step(&format!("{exit}: program, sockets"), "none of this box".into(), then);
     }
 
     /// For a sendbox that keeps packets in the kernel.
     fn plan_classes(&mut self, config: &Config) {
         let wan = &config.wan;
-        let then = "the programs `classify` (tcx, way out, in front of others), `departed`, `refused` and `dropped` \
-                    (tracepoints), held by links: they go with the process";
+        let then = "the programs `classify` (tcx egress, before other programs), `departed`, \
+                    `refused` and `dropped` (tracepoints), held by links: they end with the \
+                    process";
         self.step(&format!("{wan}: programs"), "none of this box".into(), then);
         let queues = match config.kernel_qdisc {
             None => format!("{} queues", Classes::leaves(config.bundles.len())),
             Some(qdisc) => qdisc.name().into(),
         };
         let then = format!(
-            "htb, with a class and {queues} of each bundle; the same as now once the box stops"
+            "htb, with a class and {queues} for each bundle; the present qdisc returns when the \
+             box stops"
         );
         self.qdisc(wan, &then);
     }
@@ -261,8 +270,8 @@ impl Plan {
     }
 
     fn plan_receivebox(&mut self, config: &Config, before: Option<&Config>) {
-        let then = "the program `sampler`, or at tc `merged` where packets are merged first: it passes everything, \
-                    held by a link, and goes with the process";
+        let then = "the program `sampler`, or `merged` at tc if packets are merged first: it \
+                    passes all packets, is held by a link, and ends with the process";
         self.program(&config.wan, then, before);
         self.offloads(&config.wan);
     }
@@ -270,12 +279,12 @@ impl Plan {
     fn program(&mut self, device: &str, then: &str, before: Option<&Config>) {
         let is_theirs = |it: &Config| it.lan.as_deref() == Some(device) || it.wan == device;
         let now = match xdp_program(device) {
-            Ok(Some(_)) if before.is_some_and(is_theirs) => "that of the box that runs".into(),
+            Ok(Some(_)) if before.is_some_and(is_theirs) => "the running box's".into(),
             Ok(Some(_)) => {
                 let fix = format!("stop its owner, or `ip link set dev {device} xdp off`");
                 self.blockers
-                    .push(format!("{device}: an XDP program is there already; to mend it: {fix}"));
-                "a program of somebody else".into()
+                    .push(format!("{device}: another XDP program is attached; fix: {fix}"));
+                "another owner's program".into()
             }
             Ok(None) => "none".into(),
             Err(error) => return self.unseen.push(format!("{device}: XDP program: {error}")),
@@ -288,8 +297,8 @@ impl Plan {
             Ok(active) => {
                 let active: Vec<String> = active.iter().map(ToString::to_string).collect();
                 let now = if active.is_empty() { "off".into() } else { active.join(" ") };
-                let then =
-                    "the same: what the kernel switches on with the program is switched off again";
+                let then = "unchanged: the box switches offloads off again that the kernel switches on \
+                     with the program";
                 self.step(&format!("{device}: offloads"), now, then);
             }
             Err(error) => self.unseen.push(format!("{device}: offloads: {error}")),
@@ -299,13 +308,12 @@ impl Plan {
     fn plan_messages(&mut self, listen: SocketAddr, config: &Config, before: Option<&Config>) {
         let now = match udp::holder(listen) {
             Some(_) if before.is_some_and(|it| it.listen.contains(&listen)) => {
-                "that of the box that runs".into()
+                "the running box's".into()
             }
             Some(holder) => {
                 let fix = "another port for one of the two";
-                self.blockers
-                    .push(format!("box.listen {listen}: {holder} has it; to mend it: {fix}"));
-                format!("{holder} has it")
+                self.blockers.push(format!("box.listen {listen}: {holder} uses it; fix: {fix}"));
+                format!("{holder} uses it")
             }
             None => "free".into(),
         };
@@ -315,8 +323,8 @@ impl Plan {
         {
             let (ip, wan) = (listen.ip(), &config.wan);
             self.blockers.push(format!(
-                "box.listen {ip}: not an address of this machine; to mend it: `ip address add` it, to the bridge \
-                 or to {wan}, or have box.listen name one that is there"
+                "box.listen {ip}: not an address of this machine; fix: `ip address add` it to the \
+                 bridge or to {wan}, or set box.listen to an existing address"
             ));
         }
     }
@@ -338,11 +346,11 @@ impl Plan {
         let is_theirs = before.is_some_and(|it| it.metrics == Some(listen));
         let now = match TcpListener::bind(listen) {
             Ok(_) => "free".into(),
-            Err(_) if is_theirs => "that of the box that runs".into(),
+            Err(_) if is_theirs => "the running box's".into(),
             Err(error) => {
                 let fix = "an address of this machine with a free port";
                 let key = config.key("metrics.listen");
-                self.blockers.push(format!("{key} {listen}: {error}; to mend it: {fix}"));
+                self.blockers.push(format!("{key} {listen}: {error}; fix: {fix}"));
                 error.to_string()
             }
         };
@@ -353,8 +361,9 @@ impl Plan {
         let now = self.running.as_ref().map_or("none".into(), |it| format!("pid {}", it.pid));
         let user = config.user.as_deref().unwrap_or(DEFAULT_USER);
         let then = format!(
-            "`forebay {}` as user {user} if it is there, with `forebay observe` (watches devices), `forebay look-up` \
-             (names of peers) and, as another user than root, `forebay read-keys`",
+            "`forebay {}` as user {user} if that account exists, with `forebay observe` (watches \
+             devices), `forebay look-up` (names of peers) and, unless the user is root, `forebay \
+             read-keys`",
             config.role
         );
         self.step("processes", now, &then);
@@ -365,7 +374,7 @@ impl Plan {
         if let Some(trace) = &config.trace {
             let file = trace.file.display();
             let (now, then) = match trace.file.exists() {
-                true => ("there", format!("a new file; what is there becomes {file}.1")),
+                true => ("there", format!("a new file; the present file becomes {file}.1")),
                 false => ("not there", "a new file".to_string()),
             };
             self.step(&format!("trace {file}"), now.into(), &then);
@@ -381,7 +390,7 @@ impl Plan {
         match filters::ahead_of_classes(&config.wan) {
             Ok(None) => {}
             Ok(Some(Filter { found, fix })) => {
-                self.traffic.push(format!("{found}; to mend it: {fix}."));
+                self.traffic.push(format!("{found}; fix: {fix}."));
             }
             Err(error) => {
                 self.unseen.push(format!("{}: programs at its egress: {error}", config.wan));
@@ -422,24 +431,23 @@ fn meanwhile_reloaded(outcome: &Outcome) -> Vec<String> {
     let all = [
         (
             Fate::Unchanged,
-            "Bundles that are unchanged are not touched: their packets, rates and sessions go on.",
+            "Unchanged bundles continue: the box keeps their packets, rates and sessions.",
         ),
-        (
-            Fate::Changed,
-            "Bundles that are changed go on at their rates, with what they have queued.",
-        ),
+        (Fate::Changed, "Changed bundles continue at their rates, with their queued packets."),
         (
             Fate::Renewed,
-            "Bundles that begin anew send what they have queued at once, and leave as they come, or at max_rate \
-             or their share, until they have measured again.",
+            "Restarted bundles send their queued packets at once. Until they have measured again, \
+             their packets leave unshaped, or at max_rate or their share.",
         ),
         (
             Fate::Added,
-            "Bundles that are added leave as they come, or at max_rate or their share, until they have measured.",
+            "Added bundles leave unshaped, or at max_rate or their share, until they have \
+             measured.",
         ),
         (
             Fate::Removed,
-            "Bundles that are removed send what they have queued at once; then the kernel forwards their packets.",
+            "Removed bundles send their queued packets at once; then the kernel forwards their \
+             packets.",
         ),
     ];
     all.into_iter().filter(|(fate, _)| has(*fate)).map(|(_, text)| text.into()).collect()
@@ -448,10 +456,11 @@ fn meanwhile_reloaded(outcome: &Outcome) -> Vec<String> {
 fn meanwhile_started(config: &Config, is_running: bool) -> Vec<String> {
     if config.role == Role::Receivebox {
         let mut traffic =
-            vec!["The kernel forwards all packets, before, meanwhile and after.".into()];
+            vec!["The kernel forwards all packets, before, during and after the change.".into()];
         if is_running {
             traffic.push(
-                "Until it runs again its sendboxes hear nothing and let their bundles go unshaped."
+                "Until it runs again, its sendboxes receive no reports and leave their bundles \
+                 unshaped."
                     .into(),
             );
         }
@@ -463,21 +472,23 @@ fn meanwhile_started(config: &Config, is_running: bool) -> Vec<String> {
     };
     let now = if is_running {
         format!(
-            "The box that runs sends what it has queued, within 1.5 s, and ends; until it runs again {kernel} all \
-             packets, unshaped."
+            "The running box sends its queued packets within 1.5 s and ends. Until it runs again, \
+             {kernel} all packets, unshaped."
         )
     } else {
-        format!("Until the box runs, and whenever it does not, {kernel} all packets as now.")
+        format!("While the box does not run, {kernel} all packets as now.")
     };
     let to: Vec<String> =
         config.bundles.iter().flat_map(|bundle| &bundle.to).map(ToString::to_string).collect();
     vec![
         now,
         format!(
-            "Then packets to {} pass the queues of the box, and all others go as now.",
+            "While it runs, packets to {} pass the queues of the box; all other packets leave as \
+             now.",
             to.join(", ")
         ),
-        "Bundles leave as they come, or at max_rate or their share, until they have measured their paths."
+        "Bundles leave unshaped, or at max_rate or their share, until they have measured their \
+         paths."
             .into(),
     ]
 }
@@ -492,9 +503,9 @@ impl fmt::Display for Plan {
                 let how = match (outcome.refused.is_empty(), outcome.is_nothing()) {
                     (true, true) => "changes nothing of",
                     (true, false) => "would change",
-                    (false, _) => "needs a new start of",
+                    (false, _) => "needs a restart of",
                 };
-                writeln!(f, "{file}: {how} the {role} that runs with {own} (pid {pid})")?;
+                writeln!(f, "{file}: {how} the {role} running with {own} (pid {pid})")?;
                 f.write_str(&outcome.listing())?;
                 outcome.refused.iter().try_for_each(|reason| writeln!(f, "  {reason}"))?;
             }
@@ -504,8 +515,8 @@ impl fmt::Display for Plan {
         }
         for (title, lines) in [
             ("traffic", &self.traffic),
-            ("in the way", &self.blockers),
-            ("could not be seen", &self.unseen),
+            ("obstacles", &self.blockers),
+            ("could not be checked", &self.unseen),
         ] {
             if !lines.is_empty() {
                 writeln!(f, "{title}:")?;
@@ -535,7 +546,7 @@ mod tests {
     }
 
     #[test]
-    fn a_first_start_is_told_with_what_would_keep_the_box_from_it() {
+    fn plan_of_first_start_lists_obstacles() {
         let folder = tempfile::tempdir().unwrap();
         let file = file(folder.path());
         let plan = only(Plan::of(&file).unwrap());
@@ -555,7 +566,7 @@ mod tests {
         let document = serde_json::to_string(&plan).unwrap();
         assert_eq!(serde_json::from_str::<Plan>(&document).unwrap(), plan);
         fs::remove_file(folder.path().join("b.key")).unwrap();
-        assert!(only(Plan::of(&file).unwrap()).blockers.join("\n").contains("b.key: No such file"));
+        assert!(only(Plan::of(&file).unwrap()).blockers.join("\n").contains("b.key: no such file"));
         let text = fs::read_to_string(&file).unwrap();
         fs::write(&file, text.replacen("lan =", "datapath = \"kernel\"\nlan =", 1)).unwrap();
         let plan = only(Plan::of(&file).unwrap());
@@ -605,7 +616,7 @@ mod tests {
     }
 
     #[test]
-    fn beside_a_box_that_runs_the_difference_is_told_or_why_it_must_start_again() {
+    fn plan_for_running_box_shows_difference_or_restart() {
         let folder = tempfile::tempdir().unwrap();
         let own = file(folder.path());
         let text = fs::read_to_string(&own).unwrap();
@@ -614,12 +625,12 @@ mod tests {
         let plan = beside_a_box(&own, &other);
         assert_eq!(plan.steps, [], "nothing of the machine changes");
         let told = plan.to_string();
-        assert!(told.contains("would change the sendbox that runs with "), "{told}");
+        assert!(told.contains("would change the sendbox running with "), "{told}");
         assert!(told.contains("  bundle b changed: max_rate none -> 9Mbit/s\n"), "{told}");
-        assert!(told.contains("go on at their rates"), "{told}");
+        assert!(told.contains("continue at their rates"), "{told}");
         fs::write(&other, text.replace("no-wan", "wan")).unwrap();
         let told = beside_a_box(&own, &other).to_string();
-        assert!(told.contains("needs a new start of") && told.contains("box.wan no-wan -> wan"));
+        assert!(told.contains("needs a restart of") && told.contains("box.wan no-wan -> wan"));
         assert!(told.contains("within 1.5 s") && told.contains("no-lan: sockets"), "{told}");
         let told = beside_a_box(&own, &own).to_string();
         assert!(told.contains("changes nothing of the sendbox"), "{told}");

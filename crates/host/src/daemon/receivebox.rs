@@ -264,11 +264,12 @@ impl ReceiveboxWorker {
         }
         match (&seen.failed_conditions[..], &self.seen.failed_conditions[..]) {
             (failed, before) if failed == before => {}
-            ([], _) => tracing::info!(target: "traffic", "packets are reported again"),
+            ([], _) => tracing::info!(target: "traffic", "the receivebox reports packets again"),
             (failed, _) => {
                 let all: Vec<String> = failed.iter().map(FailedCondition::to_string).collect();
                 let all = all.join("; ");
-                tracing::warn!(target: "traffic", "{all}: until then no packets are reported");
+                tracing::warn!(target: "traffic", "{all}: until then the receivebox reports no \
+                                                   packets");
             }
         }
         self.seen = seen;
@@ -570,7 +571,7 @@ mod tests {
     }
 
     #[test]
-    fn a_watched_device_keeps_its_offloads_as_they_are() {
+    fn watched_device_keeps_its_offloads() {
         on_a_veth_pair(|| {
             run("ethtool -K left rxvlan off");
             for gro in ["off", "on"] {
@@ -586,7 +587,7 @@ mod tests {
     }
 
     #[test]
-    fn what_changes_packets_before_they_are_seen_is_refused_with_the_line_that_mends_it() {
+    fn packet_changing_settings_are_refused_with_their_fix() {
         on_a_veth_pair(|| {
             let refused = |device: &str| watch(device).unwrap_err().to_string();
             let error = refused("left");
@@ -608,7 +609,7 @@ mod tests {
     }
 
     #[test]
-    fn a_device_whose_packets_are_merged_first_is_watched_at_tc() {
+    fn device_with_merged_packets_is_watched_at_tc() {
         on_a_veth_pair(|| {
             // The kernel itself runs an XDP program of this device.
             run("ip link add br0 type bridge");

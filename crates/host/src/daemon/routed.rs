@@ -26,7 +26,7 @@ pub fn triangle_of(config: &Config) -> Spec {
 /// Whether a box needs a triangle on this machine, and the reason.
 pub fn needs_triangle(config: &Config) -> (bool, String) {
     if config.role == Role::Receivebox || config.forward == Forward::Bridge {
-        return (false, "the box is not one that routes".into());
+        return (false, "this box does not route".into());
     }
     let (datapath, why) = attempt::settled(config);
     let why = why.map_or_else(
@@ -45,7 +45,7 @@ pub fn needs_triangle(config: &Config) -> (bool, String) {
 /// A removal that the kernel refuses. Earlier removals are not undone.
 pub fn clean() -> Result<Vec<String>, DaemonError> {
     let failed = |error: io::Error| {
-        let error = io::Error::new(error.kind(), format!("removing what boxes have left: {error}"));
+        let error = io::Error::new(error.kind(), format!("removing leftovers of boxes: {error}"));
         DaemonError::SetUp(error)
     };
     let (mut said, mut kept) = (Vec::new(), Vec::new());
@@ -65,7 +65,7 @@ pub fn clean() -> Result<Vec<String>, DaemonError> {
     }
     let rules = triangle::remove_orphans(&kept).map_err(failed)?;
     if rules > 0 {
-        said.push(format!("removed {rules} policy rules of boxes that are gone"));
+        said.push(format!("removed {rules} policy rules of boxes that no longer run"));
     }
     Ok(said)
 }

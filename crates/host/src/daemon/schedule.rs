@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn bundles_come_in_the_order_of_their_times_and_only_when_due() {
+    fn due_bundles_come_in_time_order() {
         let mut schedule = Schedule::new(3);
         for (bundle, ns) in [(0, 30), (1, 10), (2, 20)] {
             assert_eq!(schedule.pop(at(0)), Some(bundle));
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn an_earlier_time_wins_and_the_later_one_is_forgotten() {
+    fn earlier_time_replaces_the_later_one() {
         let mut schedule = Schedule::new(1);
         schedule.pop(at(0));
         schedule.set(0, at(100));
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn room_for_one_goes_round_among_those_that_always_want_it() {
+    fn single_place_rotates_among_busy_bundles() {
         let (mut schedule, mut sent) = (Schedule::new(3), [0; 3]);
         for now in (1..=300).map(|round| at(round * 1000)) {
             let mut room = 1;
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn a_round_serves_each_bundle_once_whatever_it_asks_for() {
+    fn round_serves_each_bundle_at_most_once() {
         let mut schedule = Schedule::new(3);
         for next in [Next::InTurn, Next::At(at(7)), Next::At(Timestamp::ZERO), Next::At(at(20))] {
             let mut served = Vec::new();

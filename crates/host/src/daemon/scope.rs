@@ -9,7 +9,7 @@ use ipnet::IpNet;
 use super::config::{BundleConfig, Role};
 
 /// Message for the operator if both boxes count the same packets again.
-pub const SAME: &str = "both boxes take the same packets for the bundle's";
+pub const SAME: &str = "both boxes assign the same packets to the bundle";
 
 /// The scopes of the bundles of a box that leaves out packets to the addresses `left_out`. A sendbox also
 /// leaves out packets that it sends itself from the addresses `own`.
@@ -64,17 +64,18 @@ fn sentence(role: Role, difference: &Difference) -> String {
     };
     match difference.kind {
         DifferenceKind::NotCounted(end) => format!(
-            "{receivebox} does not count {}, which {sendbox} takes into the bundle: {} differs",
+            "{receivebox} does not count {}, which {sendbox} assigns to the bundle: {} differs",
             which(end),
             key(end)
         ),
         DifferenceKind::NotTaken(end) => format!(
-            "{receivebox} counts {}, which {sendbox} does not take into the bundle: {} differs",
+            "{receivebox} counts {}, which {sendbox} does not assign to the bundle: {} differs",
             which(end),
             key(end)
         ),
         DifferenceKind::LeftOutByReceivebox => format!(
-            "{receivebox} does not count {}, its address for messages, which {sendbox} takes into the bundle",
+            "{receivebox} does not count {}, its address for messages, which {sendbox} assigns to \
+             the bundle",
             which(End::Destination)
         ),
         DifferenceKind::LeftOutBySendbox => format!(
@@ -136,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_is_left_out_of_the_bundle_that_its_packets_would_be_in() {
+    fn address_is_excluded_from_its_bundle() {
         let config = config(&[("10.0.0.0/8", "10.9.0.0/16"), ("10.2.0.0/16", "10.9.0.0/16")]);
         let [left_out, own] =
             [&["10.2.0.1", "10.3.0.1"][..], &["127.0.0.1", "10.9.0.1", "fe80::1"]];
@@ -150,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_is_left_out_of_each_bundle_that_has_its_longest_prefix_and_one_outside_of_none() {
+    fn address_is_excluded_from_longest_prefix_bundles_only() {
         let config = config(&[("10.2.0.0/16", "10.8.0.0/16"), ("10.2.0.0/16", "10.9.0.0/16")]);
         let left_out = addresses(&["10.2.0.1", "192.0.2.1", "fd00::1"]);
         let scopes = scopes(config.bundles.iter(), &left_out, &BTreeSet::new());
@@ -178,13 +179,12 @@ mod tests {
         ];
         assert_eq!(
             sentences(Role::Sendbox, &differences)[0],
-            "the receivebox does not count packets to 10.1.2.0/24, 10.1.4.1 and 3 more, which this sendbox takes \
-             into the bundle: `to` differs"
+            "the receivebox does not count packets to 10.1.2.0/24, 10.1.4.1 and 3 more, which this sendbox assigns to the bundle: `to` differs"
         );
         let mirrored = sentences(Role::Receivebox, &differences);
         assert_eq!(
             mirrored[1],
-            "this receivebox counts packets from 2001:db8::/32, which the sendbox does not take into the bundle: \
+            "this receivebox counts packets from 2001:db8::/32, which the sendbox does not assign to the bundle: \
              `from` differs"
         );
         assert!(

@@ -105,8 +105,8 @@ fn confinement(config: &Config) -> Result<Confinement, DaemonError> {
         // No surprise for other users: they have chosen the account themselves.
         (_, None) if own.is_root() => {
             confinement.surprise = Some(format!(
-                "there is no account {name} to become: the box stays root, with few capabilities \
-                 (`useradd --system {name}`, or box.user)"
+                "there is no account {name}: the box stays root, with few capabilities (`useradd \
+                 --system {name}`, or set box.user)"
             ));
         }
         (_, None) => {}
@@ -119,7 +119,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_account_that_packages_make_is_the_one_looked_for() {
+    fn box_account_matches_the_packages() {
         let account = include_str!("../../../../packaging/sysusers.d/forebay.conf");
         assert!(account.contains(&format!("\nu {DEFAULT_USER} ")));
     }

@@ -202,7 +202,7 @@ impl From<PathMtu> for PathMtuStatus {
 
 /// Advice about packets that are too long for the path.
 pub const MTU_FIX: &str =
-    "give the hosts' routes or the port this MTU, or clamp the MSS of TCP to it";
+    "set this MTU on the hosts' routes or on the port, or clamp the MSS of TCP to it";
 
 /// A move of the other box to another address, where it has answered a challenge.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -223,7 +223,8 @@ impl PeerStatus {
         });
         let elsewhere = self.elsewhere.iter().map(|elsewhere| {
             format!(
-                "Authentic messages come from {elsewhere}, where the other box has not answered: it is taken to be at {}.",
+                "Authentic messages come from {elsewhere}, where the other box has not answered: \
+                 this box still sends to {}.",
                 self.address
             )
         });
@@ -235,10 +236,11 @@ impl PeerStatus {
         let PathMtuStatus { bytes, tried } = self.path_mtu?;
         Some(if bytes < tried {
             format!(
-                "Packets of more than {bytes} bytes do not come through, and {tried} may leave: {MTU_FIX}."
+                "Packets longer than {bytes} bytes do not reach the receivebox, but packets of \
+                 {tried} bytes may leave: {MTU_FIX}."
             )
         } else {
-            format!("Packets of {bytes} bytes, the longest that may leave, come through.")
+            format!("Packets of {bytes} bytes, the longest that may leave, reach the receivebox.")
         })
     }
 }
@@ -422,8 +424,8 @@ impl Status {
             seconds(self.uptime_ns)
         )?;
         if let Some(TrialStatus { left_s, what, is_start }) = &self.trial {
-            let then = if *is_start { "the box ends" } else { "goes back" };
-            writeln!(out, "on trial: {what}: {then} in {left_s} s, unless confirmed")?;
+            let then = if *is_start { "the box ends" } else { "reverts" };
+            writeln!(out, "on trial: {what}: {then} in {left_s} s, unless you confirm")?;
         }
         for failed in &self.failed_conditions {
             writeln!(out, "{} does not hold: {failed}", failed.condition)?;
@@ -432,7 +434,7 @@ impl Status {
             writeln!(out, "datapath {datapath}")?;
         }
         if self.overhead_bytes > 0 {
-            writeln!(out, "overhead {} bytes a packet, which rates count", self.overhead_bytes)?;
+            writeln!(out, "rates include an overhead of {} bytes per packet", self.overhead_bytes)?;
         }
         for way in &self.routing {
             writeln!(out, "routing: {way}")?;
@@ -521,7 +523,7 @@ impl BundleStatus {
             row("alarm", alarm.clone())?;
         }
         if shaping.unseen > 0.0 {
-            row("unseen", format!("{:.0} % of what leaves", 100.0 * shaping.unseen))?;
+            row("unseen", format!("{:.0} % of the sent bytes", 100.0 * shaping.unseen))?;
         }
         row("rate", decision.rate_bps.map_or("unshaped".into(), mbit))?;
         if let Some(ShareStatus { rate_bps, share, .. }) = shaping.share {
@@ -696,7 +698,7 @@ mod tests {
     }
 
     #[test]
-    fn counters_that_a_box_does_not_tell_are_zero() {
+    fn absent_counters_are_zero() {
         let mut document = serde_json::to_value(sample()).unwrap();
         let shaping = document["bundles"][0]["shaping"].as_object_mut().unwrap();
         assert!(
@@ -723,13 +725,13 @@ mod tests {
     }
 
     #[test]
-    fn the_table_tells_rate_reason_and_what_is_unknown() {
+    fn table_shows_rate_reason_and_unknown_values() {
         let table = sample().table();
         for part in [
             "dry run",
             "2 forged",
             "\n6 lines of the log could not be written\n",
-            "\non trial: 1 changed: goes back in 34 s, unless confirmed\n",
+            "\non trial: 1 changed: reverts in 34 s, unless you confirm\n",
             "bundle b",
             "never heard",
             "difference        `to` differs",

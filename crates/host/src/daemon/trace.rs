@@ -175,7 +175,7 @@ impl TraceFile {
     }
 
     fn put(&mut self, line: &Line) {
-        let mut text = serde_json::to_vec(line).expect("a row is made of numbers and names");
+        let mut text = serde_json::to_vec(line).expect("a row contains only numbers and names");
         text.push(b'\n');
         let is_beyond =
             |file: &Self| file.written + (file.pending.len() + text.len()) as u64 > file.limit;
@@ -226,7 +226,7 @@ impl TraceFile {
                 let lost = self.lost.load(Ordering::Relaxed);
                 tracing::info!(
                     target: "trace",
-                    "trace {path} is written again: {lost} rows are lost since the start"
+                    "trace {path} is written again: {lost} rows lost since the start"
                 );
                 self.is_failing = false;
             }
@@ -255,7 +255,8 @@ fn set_aside(path: &Path, owners: &[u32]) -> io::Result<()> {
         let (owner, kind) =
             (there.uid(), if there.is_symlink() { "a symbolic link" } else { "a file" });
         let reason = format!(
-            "{kind} of user {owner} stands there: allowed is nothing, or a regular file of the box's user"
+            "{kind} of user {owner} exists there: allowed is nothing, or a regular file of the \
+             box's user"
         );
         return Err(io::Error::new(io::ErrorKind::AlreadyExists, reason));
     }
@@ -354,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_are_read_back_per_bundle_and_a_torn_line_is_the_end() {
+    fn rows_read_back_per_bundle_until_torn_line() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("trace");
         let config = TraceConfig { file: file.clone(), limit: ByteCount::new(1_000_000) };
@@ -383,7 +384,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_file_is_rotated_once_and_read_in_order() {
+    fn full_file_rotates_once_and_reads_in_order() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("trace");
         let mut trace = create(&TraceConfig { file: file.clone(), limit: ByteCount::new(1000) });
@@ -405,7 +406,7 @@ mod tests {
     }
 
     #[test]
-    fn a_box_that_is_started_again_keeps_what_it_wrote_before() {
+    fn restart_keeps_earlier_rows() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("trace");
         let config = TraceConfig { file: file.clone(), limit: ByteCount::new(1_000_000) };
@@ -419,7 +420,7 @@ mod tests {
     }
 
     #[test]
-    fn a_planted_link_is_not_followed_and_only_the_user_reads_the_files() {
+    fn planted_link_is_refused_and_files_are_private() {
         let folder = tempfile::tempdir().unwrap();
         let [file, victim] = ["trace", "victim"].map(|name| folder.path().join(name));
         std::fs::write(&victim, "precious").unwrap();
@@ -454,7 +455,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_that_find_no_room_are_counted_and_those_before_and_after_are_whole() {
+    fn dropped_rows_are_counted_and_neighbours_stay_whole() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("trace");
         let mut trace = create(&TraceConfig { file: file.clone(), limit: ByteCount::new(1000) });
@@ -476,7 +477,7 @@ mod tests {
     }
 
     #[test]
-    fn a_counter_that_is_no_longer_kept_is_passed_over() {
+    fn obsolete_counter_is_skipped() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("trace");
         let row =

@@ -82,7 +82,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_socket_is_found_with_its_process_also_where_it_has_all_addresses() {
+    fn socket_owner_is_found_for_wildcard_addresses_too() {
         let own = format!("(pid {})", std::process::id());
         for (bound, asked) in [
             ("127.0.0.1", "127.0.0.1"),
@@ -98,11 +98,11 @@ mod tests {
             let found = holder(asked).unwrap();
             assert!(found.ends_with(&own), "{bound}: {found}");
         }
-        assert_eq!(holder(SocketAddr::from(([127, 0, 0, 1], 0))), None, "nobody has this port");
+        assert_eq!(holder(SocketAddr::from(([127, 0, 0, 1], 0))), None, "no process has this port");
     }
 
     #[test]
-    fn a_process_is_told_by_its_name_and_not_by_what_it_was_called_with() {
+    fn process_is_named_without_its_arguments() {
         let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
         let name = fs::read("/proc/self/comm").unwrap();
         let expected = format!("`{}` (pid {})", printable(&name), std::process::id());

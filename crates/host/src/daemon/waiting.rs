@@ -81,7 +81,8 @@ pub fn wait(
         let Some(first) = missing.first() else {
             if waiting.is_some() {
                 let waited_s = began.elapsed().as_secs();
-                tracing::info!(target: "waiting", "all is there, after {waited_s} s: the box begins");
+                tracing::info!(target: "waiting", "all devices and addresses are ready after \
+                                                   {waited_s} s: the box starts");
             }
             return Ok(Begun::With(Box::new(loaded), claim));
         };
@@ -108,7 +109,7 @@ pub fn wait(
             Pause::Signalled(Signal::SIGHUP) => match load() {
                 Ok(other) => (loaded, claim) = (other, None),
                 Err(error) => {
-                    tracing::warn!(target: "reload", "{error}: the files before stay in force");
+                    tracing::warn!(target: "reload", "{error}: the previous files stay in force");
                 }
             },
             Pause::Signalled(signal) => {

@@ -122,6 +122,7 @@ fn ends_of(connection: &str) -> Option<(IpAddr, IpAddr)> {
 
 /// The `SSH_CONNECTION` of this process or of one of its ancestors: sudo(8) removes it from the environment.
 fn ssh_connection() -> Option<String> {
+    /// Variable in which sshd(8) names both ends of a connection.
     const NAME: &str = "SSH_CONNECTION";
     if let Ok(own) = std::env::var(NAME) {
         return Some(own);

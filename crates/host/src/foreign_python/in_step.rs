@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn an_exception_and_a_child_that_is_gone_end_the_run() {
+    fn exception_or_dead_child_ends_the_run() {
         let place = "mine.py: algorithm \"mine\", flow bulk, init at 0 s of simulated time: ";
         let exception = r#"{"connection": 1, "number": 1, "failed": "Traceback\n"}"#;
         for (answers, expected) in [

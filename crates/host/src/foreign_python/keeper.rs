@@ -60,8 +60,9 @@ const LIMITS: [(Resource, u64); 4] = [
 const PROCESSES_MAX: u64 = 256;
 /// Log line about a child whose filters the kernel refuses.
 const NO_FILTER: &[u8] = b"python3 is not run: its filter of system calls cannot be installed\n";
-/// Pause between a child and the next, doubled for each child that ends soon.
+/// Pause between a child and the next. It doubles for each child that ends soon.
 const PAUSE_MIN: Duration = Duration::from_secs(1);
+/// Longest pause between a child and the next.
 const PAUSE_MAX: Duration = Duration::from_secs(60);
 /// A child that has lived for this time has not ended soon.
 const SETTLED: Duration = Duration::from_secs(60);
@@ -134,7 +135,8 @@ pub fn keep(file: &Path, account: Option<(u32, u32)>) -> io::Result<()> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     if let Some(passed_over) = passed_over(&path) {
         let passed_over = passed_over.display();
-        tracing::info!(target: "python_output", "{passed_over}: the account of Python may not run it, and the next of PATH is run");
+        tracing::info!(target: "python_output", "{passed_over}: the account for Python may not \
+                                                 execute it; the next one in PATH runs");
     }
     keep_on(&channel, || {
         let mut command = Command::new("python3");
@@ -243,7 +245,7 @@ fn keep_on(channel: &Socket, run: impl Fn() -> io::Result<ExitStatus>) -> io::Re
             return Ok(());
         }
         pause = next_pause(pause, began.elapsed());
-        let said = json!({ "ended": format!("{ended}; the next is started in {pause:?}") });
+        let said = json!({ "ended": format!("{ended}; the next one starts in {pause:?}") });
         // If the channel is full, the daemon notices the silence.
         let _ = channel.send_with_flags(said.to_string().as_bytes(), libc::MSG_DONTWAIT);
         thread::sleep(pause);
@@ -272,7 +274,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_python_that_may_not_be_run_is_told_of() {
+    fn python_without_execute_permission_is_reported() {
         let folder = tempfile::tempdir().unwrap();
         let [none, here, behind] = ["none", "here", "behind"].map(|name| folder.path().join(name));
         for folder in [&none, &here, &behind] {
@@ -287,13 +289,13 @@ mod tests {
     }
 
     #[test]
-    fn the_account_that_packages_make_for_children_is_the_one_looked_for() {
+    fn child_account_matches_the_packages() {
         let accounts = include_str!("../../../../packaging/sysusers.d/forebay.conf");
         assert!(accounts.contains(&format!("\nu {} ", ACCOUNTS[0])));
     }
 
     #[test]
-    fn children_that_end_soon_follow_each_other_later_and_later() {
+    fn short_lived_children_restart_with_growing_pauses() {
         let mut pause = Duration::ZERO;
         let soon = [1, 2, 4, 8, 16, 32, 60, 60].map(Duration::from_secs);
         assert_eq!(
@@ -325,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn a_child_has_its_limits_and_stays_in_its_group() {
+    fn child_has_its_limits_and_group() {
         let mut command = Command::new("sh");
         let script = "cat /proc/self/limits /proc/self/oom_score_adj; \
                       echo $OPENBLAS_NUM_THREADS thread; \
@@ -361,7 +363,7 @@ mod tests {
     }
 
     #[test]
-    fn a_child_whose_filters_the_kernel_refuses_is_not_run_and_the_log_says_why() {
+    fn child_without_filters_is_not_run_and_logged() {
         let (mut held, end) = io::pipe().unwrap();
         let mut command = Command::new("true");
         command.stderr(end);
@@ -375,7 +377,7 @@ mod tests {
     }
 
     #[test]
-    fn another_child_follows_one_that_ends_until_nobody_is_at_the_other_end() {
+    fn ended_child_is_replaced_until_the_daemon_leaves() {
         let (ours, theirs) = Socket::pair(Domain::UNIX, Type::SEQPACKET, None).unwrap();
         let (ours, begun) = (Cell::new(Some(ours)), Cell::new(0));
         keep_on(&theirs, || {

@@ -159,13 +159,13 @@ fn first_word(mut socket: &Socket) -> Result<Vec<Entry>, String> {
     let length = match socket.read(&mut datagram) {
         Ok(0) => return Err("the child has ended".into()),
         Ok(length) => length,
-        Err(error) => return Err(format!("no word from the child within {START:?}: {error}")),
+        Err(error) => return Err(format!("no message from the child within {START:?}: {error}")),
     };
     match serde_json::from_slice(&datagram[..length]) {
         Ok(Said::Hello { algorithms }) => Ok(algorithms),
         Ok(Said::Failed { error }) => Err(format!("cannot be run:\n{}", quoted(&error))),
         Ok(Said::Ended { ended }) => Err(format!("the child has ended: {}", plain(&ended))),
-        Ok(Said::Answer(_)) => Err("the child answers what it was not asked".into()),
+        Ok(Said::Answer(_)) => Err("the child's first message is not a list of algorithms".into()),
         Err(error) => Err(error.to_string()),
     }
 }
@@ -175,7 +175,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_comes_in_the_place_of_algorithms_is_why_no_child_decides() {
+    fn unexpected_greeting_explains_why_no_child_decides() {
         let entry = r#"{"name": "a", "summary": "", "needs": [], "every": "ack", "sources": "0"}"#;
         for (said, expected) in [
             (format!(r#"{{"algorithms": [{entry}]}}"#), Ok("a")),
@@ -189,7 +189,7 @@ mod tests {
             ),
             (
                 r#"{"connection": 1, "number": 1}"#.into(),
-                Err("the child answers what it was not asked"),
+                Err("the child's first message is not a list of algorithms"),
             ),
         ] {
             let (ours, theirs) = Socket::pair(Domain::UNIX, Type::SEQPACKET, None).unwrap();

@@ -15,6 +15,7 @@ use forebay_core::spec::{DescribedParam, Spec, SpecError, Value, one_of};
 use super::remote::Remote;
 use super::{Entry, Live, described};
 
+/// Parameter: the file of the class.
 const FILE: DescribedParam = DescribedParam {
     name: "file",
     summary: "the file in Python that has the class",
@@ -22,9 +23,10 @@ const FILE: DescribedParam = DescribedParam {
     allowed: "the path of a file in Python, from the folder in which the program runs",
 };
 
+/// Parameter: the algorithm in the file.
 const CLASS: DescribedParam = DescribedParam {
     name: "algorithm",
-    summary: "which algorithm of the file, with its parameters; may be left out where there is one",
+    summary: "the algorithm in the file, with its parameters; optional if the file has only one",
     default: None,
     allowed: "the name of an algorithm, as a text: \"gentle\" or \"gentle(keep=0.7)\"",
 };
@@ -32,7 +34,8 @@ const CLASS: DescribedParam = DescribedParam {
 /// The registry entry.
 pub const ALGORITHM: Algorithm = Algorithm {
     name: "python",
-    summary: "a class in Python, in a child without privileges; Copa takes over where the class is late or fails",
+    summary: "a class in Python, in a child without privileges; Copa takes over if the class is \
+              late or fails",
     sources: &["this project: crates/host/src/live, python/forebay/live.py"],
     params: &[&FILE, &CLASS],
     // The fields that the class needs are known only after the file was run.
@@ -52,7 +55,7 @@ fn started() -> MutexGuard<'static, BTreeMap<PathBuf, Live>> {
 /// The algorithms that can control a bundle.
 pub fn registry() -> Registry {
     let mut registry = forebay_policy::registry();
-    registry.register(ALGORITHM).expect("nobody else has that name");
+    registry.register(ALGORITHM).expect("the name is unique");
     registry
 }
 
@@ -88,7 +91,7 @@ pub fn check(spec: &Spec) -> Result<(), SpecError> {
         SpecError::new(FILE.name, file, &allowed)
     };
     let metadata = Path::new(file).metadata().map_err(|error| refused(&error.to_string()))?;
-    if metadata.is_file() { Ok(()) } else { Err(refused("no regular file")) }
+    if metadata.is_file() { Ok(()) } else { Err(refused("not a regular file")) }
 }
 
 /// Starts the child that `spec` needs, unless it runs already.
@@ -138,7 +141,8 @@ fn decide(spec: &Spec, whom: &str) -> Result<Box<dyn CongestionControl>, SpecErr
     let file = file_of(spec)?;
     let started = started();
     let live = started.get(Path::new(file)).ok_or_else(|| {
-        let allowed = "a file that the box was started with, since a box that runs starts no programs: start it again";
+        let allowed = "a file that the box was started with, since a running box starts no \
+                       programs: start it again";
         SpecError::new(FILE.name, file, allowed)
     })?;
     let (entry, params) = choose(&live.entries, spec)?;
@@ -208,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn the_class_may_be_left_out_where_there_is_one() {
+    fn single_class_needs_no_name() {
         let file = Path::new("mine.py");
         let chosen = |names: &[&str], spec: &Spec| {
             let entries: Vec<Entry> = names.iter().map(|name| entry(name)).collect();
@@ -238,13 +242,13 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_before_the_file_is_run_is_told_with_key_and_value() {
+    fn errors_before_the_run_name_key_and_value() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("mine.py");
         let told = |spec: &Spec| check(spec).unwrap_err().to_string();
         let absent = "mine.py: allowed is a file in Python that can be read (";
         assert!(told(&of(&file, None)).contains(absent));
-        assert!(told(&of(folder.path(), None)).ends_with("(no regular file)"));
+        assert!(told(&of(folder.path(), None)).ends_with("(not a regular file)"));
         std::fs::write(&file, "").unwrap();
         assert_eq!(check(&of(&file, Some("mine"))), Ok(()));
         let needed = "file = (absent): allowed is a value: python needs it";
@@ -255,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_the_box_was_not_started_with_is_refused() {
+    fn file_unknown_at_start_is_refused() {
         let late = of(Path::new("/nonexistent/late.py"), None);
         let error = build(&late, "b").err().unwrap();
         assert!(error.to_string().contains("a file that the box was started with"), "{error}");

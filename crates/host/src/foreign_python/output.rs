@@ -11,9 +11,9 @@ use crate::log::foreign::plain;
 const LINE_MAX: usize = 1000;
 /// Bytes in front of each line in the log.
 const HEAD: usize = 64;
-/// Bytes of the log that may come at once, and the time after which a burst may come again: 1 kB/s on
-/// average.
+/// Bytes that children may write to the log at once.
 const BURST: u64 = 16_000;
+/// Time after which a burst of [`BURST`] bytes may follow: 1 kB/s on average.
 const REFILL: Duration = Duration::from_secs(16);
 /// Bytes of the log in all, from one start of a daemon to the next.
 const TOTAL_MAX: u64 = 64 << 20;
@@ -76,7 +76,7 @@ impl Lines {
         for (applies, words) in [
             (cut > 0, format!("{cut} more bytes")),
             (left_out > 0, format!("{left_out} lines before it are left out")),
-            (is_last, "nothing more is told".into()),
+            (is_last, "no further output is logged".into()),
         ] {
             if applies {
                 // Writing to a string cannot fail.
@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_is_told_without_what_moves_a_cursor_or_begins_another() {
+    fn logged_line_has_no_control_characters() {
         let text = b"\x1b[2J<0>FB0101 started:\rx\n\n\xff and so on\nnot ended";
         let mut lines = Vec::new();
         tell_lines(&text[..], || Timestamp::ZERO, |line| lines.push(line.to_string()));
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn a_burst_of_lines_is_told_and_then_so_many_bytes_a_second() {
+    fn burst_is_logged_then_limited_per_second() {
         let mut lines = Lines::default();
         let each = 1 + HEAD as u64;
         let first = told(&mut lines, &"x\n".repeat(10_000), 1);
@@ -142,6 +142,6 @@ mod tests {
         let text = ("a".repeat(LINE_MAX) + "\n").repeat(5);
         let told = told(&mut lines, &text, 1);
         assert_eq!(told.len(), 3);
-        assert!(told[2].ends_with("a (nothing more is told)"), "{}", told[2]);
+        assert!(told[2].ends_with("a (no further output is logged)"), "{}", told[2]);
     }
 }

@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn the_end_of_a_connection_that_began_is_told_once_there_is_room() {
+    fn pending_close_is_sent_once_there_is_room() {
         let (ours, mut theirs) = Socket::pair(Domain::UNIX, Type::SEQPACKET, None).unwrap();
         theirs.set_nonblocking(true).unwrap();
         let link = Arc::new(Channel::new(ours, Path::new("mine.py")));

@@ -14,8 +14,9 @@ use super::link::{Channel, Heard};
 use super::questions::{Questions, send_limits};
 use crate::log::foreign::quoted;
 
-/// Time between two looks for an answer. Once an answer is late, this part of its lateness.
+/// Time between two looks for an answer that is not late.
 const LOOK: Duration = Duration::from_millis(1);
+/// Once an answer is late, the time between two looks is its lateness divided by this number.
 const LOOK_PART: u32 = 4;
 /// An answer later than this is only looked for with the next question: a child that hangs must not cost wake-ups.
 const LOOK_MAX: Duration = Duration::from_secs(1);
@@ -40,11 +41,9 @@ impl Standing {
             Self::Python => return ("python", "a class in Python decides"),
             Self::Late => "the class in Python is two ticks late with an answer",
             Self::Gone => {
-                "the child that runs the class in Python has ended, and the next has not begun"
+                "the child that runs the class in Python has ended, and the next has not started"
             }
-            Self::Failed => {
-                "the class in Python raised an exception, which the log has told (FB0308)"
-            }
+            Self::Failed => "the class in Python raised an exception (FB0308 in the log)",
         };
         ("fallback", reason)
     }

@@ -17,7 +17,7 @@ fn tc(arguments: &str) -> String {
 }
 
 #[test]
-fn classes_have_the_rates_that_they_were_set_to_and_nothing_stays_once_it_is_removed() {
+fn classes_have_their_rates_and_leave_no_trace() {
     on_a_veth_pair(|| {
         let ifindex = if_nametoindex("left").unwrap();
         assert!(!is_left_behind(ifindex, HANDLE).unwrap());
@@ -32,7 +32,7 @@ fn classes_have_the_rates_that_they_were_set_to_and_nothing_stays_once_it_is_rem
             htb.set_class(HANDLE | 1, rate).unwrap();
             let classes = tc("class show dev left");
             assert!(classes.contains(shown), "{classes}");
-            assert_eq!(classes.lines().count(), 2, "and what is put into none");
+            assert_eq!(classes.lines().count(), 2, "and unclassified packets");
         }
         for longest in [1518, 70_000] {
             htb.set_sharer(HANDLE | 0x400, HANDLE | 1, longest).unwrap();
@@ -56,7 +56,7 @@ fn told(changes: &Changes, htb: &Htb) -> Vec<ForeignChange> {
 }
 
 #[test]
-fn what_others_take_away_is_told_and_not_what_is_set_or_of_others() {
+fn only_foreign_removal_of_own_parts_is_reported() {
     on_a_veth_pair(|| {
         let ifindex = if_nametoindex("left").unwrap();
         let htb = Htb::create(ifindex, HANDLE).unwrap();
@@ -96,7 +96,7 @@ fn what_others_take_away_is_told_and_not_what_is_set_or_of_others() {
 }
 
 #[test]
-fn change_by_another_program_is_compared_with_what_was_set() {
+fn foreign_change_is_compared_with_the_setting() {
     on_a_veth_pair(|| {
         let htb = Htb::create(if_nametoindex("left").unwrap(), HANDLE).unwrap();
         let changes = htb.changes().unwrap();
@@ -157,7 +157,7 @@ fn change_by_another_program_is_compared_with_what_was_set() {
 }
 
 #[test]
-fn what_is_put_into_no_class_waits_in_the_own_qdisc() {
+fn unclassified_packets_wait_in_the_default_qdisc() {
     on_a_veth_pair(|| {
         run("ip link add multi numtxqueues 2 type veth peer name far");
         run("ip link set far up");
@@ -216,7 +216,7 @@ fn fq_codel_of_the_device_keeps_its_options() {
 }
 
 #[test]
-fn another_device_is_followed_even_where_the_qdisc_is_already() {
+fn another_device_is_followed_despite_an_existing_qdisc() {
     on_a_veth_pair(|| {
         run("tc qdisc replace dev right root pfifo limit 77");
         let mut htb = Htb::create(if_nametoindex("left").unwrap(), HANDLE).unwrap();
@@ -256,7 +256,7 @@ fn length_of_the_queue_stays() {
 }
 
 #[test]
-fn the_kernel_is_asked_for_kinds_of_qdiscs_and_none_is_made() {
+fn probing_qdisc_kinds_creates_none() {
     on_a_veth_pair(|| {
         let ifindex = if_nametoindex("left").unwrap();
         for others in [None, Some("tc qdisc add dev left root handle 2: htb")] {
@@ -278,7 +278,7 @@ fn the_kernel_is_asked_for_kinds_of_qdiscs_and_none_is_made() {
 }
 
 #[test]
-fn packets_wait_in_the_qdisc_that_is_named_whatever_becomes_of_the_leaf_above_it() {
+fn packets_stay_in_named_qdisc_when_leaf_changes() {
     on_a_veth_pair(|| {
         let htb = Htb::create(if_nametoindex("left").unwrap(), HANDLE).unwrap();
         let class = HANDLE | 1;
@@ -298,7 +298,7 @@ fn packets_wait_in_the_qdisc_that_is_named_whatever_becomes_of_the_leaf_above_it
 }
 
 #[test]
-fn fq_codel_takes_other_options_and_keeps_its_packets() {
+fn fq_codel_keeps_packets_across_option_change() {
     if forebay_skips::skip_without(forebay_skips::Need::FlowQdiscs) {
         return;
     }
@@ -339,7 +339,7 @@ fn fq_codel_takes_other_options_and_keeps_its_packets() {
 }
 
 #[test]
-fn super_packets_that_wait_leave_though_the_leaf_has_begun_to_cut_them_up() {
+fn waiting_super_packets_leave_after_segmentation_begins() {
     on_a_veth_pair(|| {
         run("ip address add 10.9.0.1/24 dev left");
         run("ip neighbour add 10.9.0.2 lladdr 02:00:00:00:00:09 dev left");
@@ -368,7 +368,7 @@ fn super_packets_that_wait_leave_though_the_leaf_has_begun_to_cut_them_up() {
 }
 
 #[test]
-fn a_qdisc_of_somebody_else_is_not_taken_for_one_that_was_left_behind() {
+fn foreign_qdisc_is_not_taken_for_own_remains() {
     on_a_veth_pair(|| {
         let ifindex = if_nametoindex("left").unwrap();
         run("tc qdisc add dev left root handle 2: htb");

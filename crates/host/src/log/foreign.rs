@@ -35,7 +35,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_of_others_are_told_from_those_of_the_log() {
+    fn foreign_lines_are_distinguished_from_own() {
         let text = "Traceback\n<3>FB0101 started: \u{7}\n\nLookupError\n";
         let expected = "  | Traceback\n  | <3>FB0101 started: \\u{7}\n  | \n  | LookupError";
         assert_eq!(quoted(text), expected);

@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_for_people_has_time_level_id_event_sentence_and_values() {
+    fn text_line_has_all_fields_and_values() {
         let line = logged(Lines::new(false, false), silent);
         let (time, rest) = line.split_once(' ').unwrap();
         assert!(time.ends_with('Z') && time.contains('T'), "{line}");
@@ -244,13 +244,13 @@ mod tests {
     }
 
     #[test]
-    fn the_journal_gets_the_priority_in_the_place_of_time_and_level() {
+    fn journal_line_has_priority_instead_of_time() {
         let line = logged(Lines::new(false, true), silent);
         assert!(line.starts_with("<4>FB0202 peer: it is silent bundle="), "{line}");
     }
 
     #[test]
-    fn a_line_of_json_is_one_object_whose_values_keep_their_types() {
+    fn json_line_is_one_object_with_typed_values() {
         let line = logged(Lines::new(true, true), silent);
         assert!(line.ends_with("}\n") && line.lines().count() == 1, "{line}");
         let mut document: Value = serde_json::from_str(&line).unwrap();
@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn an_event_without_end_is_told_of_so_often_a_minute_and_other_events_still_are() {
+    fn endless_event_is_rate_limited_separately() {
         let text = logged(Lines::new(false, false), || {
             for _ in 0..2 * LINES_A_MINUTE {
                 silent();

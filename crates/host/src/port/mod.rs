@@ -100,8 +100,8 @@ pub enum PortError {
     },
     /// Frames of the other receive queues would bypass the port.
     #[error(
-        "{device} has {queues} receive queues and the port reads {max}: use \
-         `ethtool -L {device} combined {max}`, or `rx {max}` where that is what `ethtool -l` shows"
+        "{device} has {queues} receive queues and the port reads {max}: use `ethtool -L {device} \
+         combined {max}`, or `rx {max}` if `ethtool -l` shows RX"
     )]
     Queues {
         /// Device name.
@@ -350,7 +350,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn af_xdp_carries_frames_of_all_sizes_both_ways_in_order() {
+    fn af_xdp_carries_all_sizes_in_order() {
         on_a_veth_pair(|| {
             let mut left = open_all_xdp("left", Direction::Both).unwrap();
             let mut right = open_all_xdp("right", Direction::Both).unwrap();
@@ -360,7 +360,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn frames_say_when_they_arrived_however_late_they_are_read() {
+    fn late_read_frames_keep_their_arrival_time() {
         on_a_veth_pair(|| {
             quiet_ipv6();
             let mut left = open_all_xdp("left", Direction::Transmit).unwrap();
@@ -390,7 +390,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn packet_sockets_carry_frames_of_all_sizes_both_ways_in_order() {
+    fn packet_sockets_carry_all_sizes_in_order() {
         on_a_veth_pair(|| {
             let mut left = PacketPort::open("left", Direction::Both).unwrap();
             let mut right = PacketPort::open("right", Direction::Both).unwrap();
@@ -399,7 +399,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_transmit_only_port_needs_no_program_and_receives_nothing() {
+    fn transmit_only_port_has_no_program_or_input() {
         on_a_veth_pair(|| {
             let mut left = open_all_xdp("left", Direction::Transmit).unwrap();
             assert!(left.capture().is_none());
@@ -413,7 +413,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn what_a_port_sends_passes_the_qdisc_of_its_device_by() {
+    fn sent_frames_bypass_the_qdisc() {
         on_a_veth_pair(|| {
             quiet_ipv6();
             run("tc qdisc add dev left root pfifo");
@@ -469,7 +469,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_program_of_somebody_else_is_refused_by_name_and_left_alone() {
+    fn foreign_program_is_refused_by_name_and_kept() {
         on_a_veth_pair(|| {
             let first = open_all_xdp("right", Direction::Receive).unwrap();
             // The socket is closed first, so that only the program is in the way.
@@ -484,7 +484,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_queue_is_free_again_soon_after_its_port_has_gone() {
+    fn queue_is_free_soon_after_its_port_closes() {
         on_a_veth_pair(|| {
             for _ in 0..5 {
                 drop(once_detached(|| open_all_xdp("left", Direction::Both)));
@@ -493,7 +493,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_port_on_a_device_that_was_made_again_sends_as_much_at_once_without_privileges() {
+    fn port_on_recreated_device_sends_unprivileged_at_once() {
         on_a_veth_pair(|| {
             let port = open_all_xdp("left", Direction::Transmit).unwrap();
             let spares = vec![SpareSocket::open(XdpOptions::default()).unwrap()];
@@ -510,7 +510,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_device_with_queues_that_nobody_would_read_is_refused() {
+    fn device_with_unread_queues_is_refused() {
         on_a_veth_pair(|| {
             run("ip link add many numrxqueues 2 numtxqueues 2 type veth peer name few");
             let error = XdpPort::open("many", Direction::Receive).err().expect("refused");
@@ -520,7 +520,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn an_mtu_beyond_af_xdp_is_refused_by_name() {
+    fn mtu_beyond_af_xdp_is_refused() {
         on_a_veth_pair(|| {
             run("ip link set left mtu 16000");
             let error = XdpPort::open("left", Direction::Both).err().expect("refused");

@@ -17,8 +17,9 @@ const HEADROOM: u32 = 256;
 const VLAN_TAG_LEN: u32 = 4;
 /// Bytes of a frame beyond the MTU.
 const OVERHEAD: u32 = ETHERNET_HEADER_LEN as u32 + VLAN_TAG_LEN;
-/// Bytes of a chunk: sizes that the kernel accepts (a power of two, at most a page) and that fit common MTUs.
+/// Bytes of a chunk for frames of common MTUs. The kernel accepts powers of two up to a page.
 const SMALL_CHUNK: u32 = 2048;
+/// Bytes of a chunk for longer frames: a page, the most that the kernel accepts.
 const LARGE_CHUNK: u32 = 4096;
 /// Chunks of the longest frame. Jumbo frames of 9000 bytes take three; network cards go up to 16 KB.
 const CHUNKS_MAX: u32 = 4;
@@ -157,7 +158,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn frames_lie_in_as_few_and_as_small_chunks_as_hold_them_behind_the_headroom() {
+    fn frames_use_the_fewest_and_smallest_chunks() {
         let layout = |mtu| {
             let Layout { chunk_bytes, chunks } = Layout::for_mtu(mtu);
             (chunk_bytes, chunks)
@@ -175,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn a_kernel_that_takes_no_frames_in_pieces_is_named() {
+    fn kernel_without_multi_buffer_is_named() {
         let of = |release: &str| (MtuMax::of(release).bytes, MtuMax::of(release).to_string());
         assert_eq!(of("6.6.0"), (15_342, "15342".into()));
         let old = "3822 on Linux 6.1.0-37-amd64 (more from Linux 6.6 on)";
@@ -183,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn a_frame_is_its_pieces_in_order_and_one_that_is_too_long_is_counted_and_leaves_nothing() {
+    fn pieces_join_in_order_and_oversized_is_counted() {
         let mut pieces = Pieces::new(Layout { chunk_bytes: 4096, chunks: 2 });
         let at = Timestamp::from_nanos;
         let mut seen = Vec::new();
@@ -201,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn where_frames_lie_in_one_chunk_each_no_other_is_taken() {
+    fn single_chunk_layout_takes_no_second_chunk() {
         let mut pieces = Pieces::new(Layout::for_mtu(1500));
         pieces.push(&[1; 60], Timestamp::ZERO);
         pieces.finish(&mut |_, _| panic!("a frame"));

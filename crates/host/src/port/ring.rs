@@ -70,6 +70,7 @@ impl Mapping {
     /// Makes the processor fetch the first two cache lines at `offset`: headers, and the start of the
     /// payload.
     pub(super) fn prefetch(&self, offset: usize) {
+        /// Bytes of a cache line on x86-64 and most ARM processors.
         const LINE: usize = 64;
         for line in [offset, offset + LINE] {
             let Some(start) = self.at(line, 1, 1) else { continue };

@@ -23,9 +23,11 @@ const BUSY_PATIENCE: Duration = Duration::from_secs(2);
 const SEND_BUFFER_BYTES: libc::c_int = 8 << 20;
 /// Most frames that one look takes from the driver (the kernel's NAPI_POLL_WEIGHT).
 const BUSY_POLL_BUDGET: libc::c_int = 64;
-// include/uapi/asm-generic/socket.h
+/// Socket option: microseconds of busy polling (include/uapi/asm-generic/socket.h).
 const SO_BUSY_POLL: libc::c_int = 46;
+/// Socket option: busy polling replaces interrupts (include/uapi/asm-generic/socket.h).
 const SO_PREFER_BUSY_POLL: libc::c_int = 69;
+/// Socket option: most frames per busy poll (include/uapi/asm-generic/socket.h).
 const SO_BUSY_POLL_BUDGET: libc::c_int = 70;
 
 /// Optional features of a port.
@@ -313,7 +315,7 @@ impl Setup<'_> {
     fn is_zero_copy(&self) -> Result<bool, PortError> {
         let mut options = libc::xdp_options { flags: 0 };
         get_option(self.socket, libc::XDP_OPTIONS, &mut options)
-            .map_err(os_error(self.place.device, "asking whether frames are copied"))?;
+            .map_err(os_error(self.place.device, "reading whether frames are copied"))?;
         Ok(options.flags & libc::XDP_OPTIONS_ZEROCOPY != 0)
     }
 
@@ -370,7 +372,9 @@ impl Setup<'_> {
     }
 }
 
+/// Offset for mmap(2) of the fill ring, with the type that mmap takes.
 const FILL_PAGE_OFFSET: i64 = libc::XDP_UMEM_PGOFF_FILL_RING as i64;
+/// Offset for mmap(2) of the completion ring, with the type that mmap takes.
 const COMPLETION_PAGE_OFFSET: i64 = libc::XDP_UMEM_PGOFF_COMPLETION_RING as i64;
 
 /// Reads an option of `SOL_XDP` into `value`, a structure of plain numbers.

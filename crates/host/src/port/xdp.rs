@@ -417,7 +417,7 @@ mod tests {
     }
 
     #[test]
-    fn all_queues_of_a_device_are_read_and_each_in_order() {
+    fn all_queues_are_read_in_order() {
         on_a_veth_pair(|| {
             let queues = "numrxqueues 2 numtxqueues 2";
             run(&format!("ip link add many {queues} type veth peer name few {queues}"));
@@ -447,7 +447,7 @@ mod tests {
     }
 
     #[test]
-    fn jumbo_frames_come_whole_and_in_order_among_short_ones() {
+    fn jumbo_frames_arrive_whole_among_short_ones() {
         if forebay_skips::skip_without(forebay_skips::Need::FramesInPieces) {
             return;
         }
@@ -474,7 +474,7 @@ mod tests {
     }
 
     #[test]
-    fn a_port_for_jumbo_frames_has_no_room_before_the_longest_fits() {
+    fn jumbo_port_is_full_until_the_longest_fits() {
         if forebay_skips::skip_without(forebay_skips::Need::FramesInPieces) {
             return;
         }
@@ -495,7 +495,7 @@ mod tests {
     }
 
     #[test]
-    fn busy_polling_ends_with_a_frame_or_after_its_time() {
+    fn busy_polling_ends_at_frame_or_timeout() {
         on_a_veth_pair(|| {
             quiet_ipv6();
             let never = clock::now() + Duration::from_secs(600);
@@ -514,7 +514,7 @@ mod tests {
     }
 
     #[test]
-    fn where_a_driver_cannot_share_its_memory_frames_are_copied_and_the_port_says_so() {
+    fn driver_without_zero_copy_falls_back_to_copying() {
         on_a_veth_pair(|| {
             let mut right = open_all_queues("right", XdpOptions { zero_copy: true, ..OPTIONS });
             assert!(!right.is_zero_copy(), "a veth cannot");

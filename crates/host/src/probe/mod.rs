@@ -24,6 +24,7 @@ use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::time::Duration;
 
 use forebay_core::probe::{BacklogLook, Load, LoadPhase, Observed};
+use forebay_core::spec::one_of;
 use forebay_core::units::{Rate, Timestamp};
 use nix::ifaddrs::getifaddrs;
 use nix::net::if_::if_nametoindex;
@@ -122,13 +123,13 @@ pub enum ProbeError {
     NotUnicast { address: IpAddr },
     /// The peer takes no TCP connection.
     #[error(
-        "{address}: {source}: the peer must take TCP connections there and read what comes, as \
+        "{address}: {source}: the peer must accept TCP connections there and read all data, as \
          `forebay probe --serve` does"
     )]
     Connect { address: SocketAddr, source: io::Error },
     /// The peer ended a connection of the load.
     #[error(
-        "{address} ended a connection after {bytes} bytes ({source}): the peer must read what comes \
+        "{address} ended a connection after {bytes} bytes ({source}): the peer must read all data \
          until the end, as `forebay probe --serve` does; an HTTP server needs --http PATH"
     )]
     Ended { address: SocketAddr, bytes: u64, source: io::Error },
@@ -136,7 +137,10 @@ pub enum ProbeError {
     #[error("{address}: {source}")]
     Listen { address: SocketAddr, source: io::Error },
     /// This machine lacks the congestion control, or restricts it to root.
-    #[error("congestion control {name}: {source}; allowed is one of {available}")]
+    #[error(
+        "congestion control {name}: {source}; allowed is {}",
+        one_of(name, &available.split(", ").collect::<Vec<_>>())
+    )]
     CongestionControl { name: String, available: String, source: io::Error },
     /// The system refused another operation.
     #[error("{action}: {source}")]
@@ -146,14 +150,15 @@ pub enum ProbeError {
 impl ProbeError {
     /// Whether the operator's input was wrong, rather than the path or the machine.
     pub fn is_bad_input(&self) -> bool {
-        matches!(
-            self,
-            Self::Resolve { .. }
-                | Self::NoAddress { .. }
-                | Self::NotUnicast { .. }
-                | Self::Listen { .. }
-                | Self::CongestionControl { .. }
-        )
+        use io::ErrorKind::{AddrInUse, PermissionDenied};
+        match self {
+            Self::Resolve { .. } | Self::NoAddress { .. } | Self::NotUnicast { .. } => true,
+            // A port that is taken, or that root alone may use.
+            Self::Listen { source, .. } | Self::CongestionControl { source, .. } => {
+                ![AddrInUse, PermissionDenied].contains(&source.kind())
+            }
+            Self::Connect { .. } | Self::Ended { .. } | Self::Os { .. } => false,
+        }
     }
 
     fn os(action: &'static str) -> impl FnOnce(io::Error) -> Self {

@@ -13,8 +13,9 @@ use socket2::{Domain, Protocol, Socket, Type};
 use super::{ProbeError, wire};
 use crate::daemon::unguessable;
 
-/// Source ports of datagrams, and of handshakes.
+/// Source ports of datagrams.
 const PORTS: usize = 16;
+/// Source ports of handshakes.
 const HANDSHAKE_PORTS: usize = 12;
 /// Time between two pings, on an idle and on a loaded path. Lost pings of an idle path reveal random loss.
 const INTERVALS: [Duration; 2] = [Duration::from_millis(10), Duration::from_millis(20)];
@@ -24,8 +25,9 @@ const HANDSHAKE_INTERVALS: [Duration; 2] = [Duration::from_millis(50), Duration:
 /// 6298 section 2.1).
 const HANDSHAKE_WAIT: Duration = Duration::from_millis(900);
 
-/// Number of test datagrams to a peer, and the time to wait for each answer.
+/// Number of test datagrams to a peer.
 const ATTEMPTS: u32 = 4;
+/// Time to wait for the answer to each test datagram.
 const ATTEMPT_WAIT: Duration = Duration::from_millis(250);
 
 /// Pings of one kind.

@@ -14,8 +14,9 @@ use forebay_core::bundle::wire::{Header, MAX_DATAGRAM, Message, Sealed};
 use super::ProbeError;
 use crate::daemon::unguessable;
 
-/// Number of challenges, and the time to wait for each answer.
+/// Number of challenges.
 const ATTEMPTS: u64 = 5;
+/// Time to wait for the answer to each challenge.
 const ATTEMPT_WAIT: Duration = Duration::from_millis(500);
 
 /// Result of the check.
@@ -123,13 +124,13 @@ mod tests {
     }
 
     #[test]
-    fn a_receivebox_answers_who_has_its_key_and_nobody_else() {
+    fn receivebox_answers_only_holders_of_its_key() {
         assert!(matches!(heard(&keys('1')), Heard::Answer(_)));
         assert_eq!(heard(&keys('2')), Heard::Nothing);
     }
 
     #[test]
-    fn the_place_of_a_sendbox_that_runs_is_taken() {
+    fn probe_detects_a_running_sendbox() {
         let sendbox = UdpSocket::bind(("127.0.0.1", 0)).unwrap();
         let listen = sendbox.local_addr().unwrap();
         let peer = SocketAddr::from(([127, 0, 0, 1], 9));

@@ -170,7 +170,7 @@ mod tests {
         asker.send_to(&wire::question(7, 3), address).unwrap();
         assert!(asker.recv_from(&mut answer).is_err());
         let mut visitor = TcpStream::connect(address).unwrap();
-        visitor.write_all(b"what it says does not matter").unwrap();
+        visitor.write_all(b"the content does not matter").unwrap();
         // The server may accept the connection after the first question.
         let len = (0..5).find_map(|number| {
             asker.send_to(&wire::question(7, number), address).unwrap();

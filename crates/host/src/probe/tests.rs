@@ -43,7 +43,7 @@ fn server(visited: impl Fn(std::net::TcpStream) + Send + Clone + 'static) -> Soc
 }
 
 #[test]
-fn an_answering_side_is_found_and_tells_its_time() {
+fn answering_side_is_found_and_reports_time() {
     let peer = served(Duration::from_secs(20));
     let mut steps = Vec::new();
     let report = run(peer, &options(), &mut |progress| {
@@ -85,7 +85,7 @@ fn any_server_that_reads_will_do() {
 }
 
 #[test]
-fn without_a_load_nothing_but_small_packets_goes_out() {
+fn idle_probe_sends_only_small_packets() {
     let (sender, receiver) = mpsc::channel();
     let peer = server(move |mut stream| {
         let mut bytes = Vec::new();
@@ -104,7 +104,7 @@ fn without_a_load_nothing_but_small_packets_goes_out() {
 }
 
 #[test]
-fn a_peer_that_does_not_play_is_an_error_that_says_what_would() {
+fn unsuitable_peer_error_names_a_suitable_one() {
     let hangs_up = server(drop);
     let error = run(hangs_up, &options(), &mut |_| ()).unwrap_err();
     assert!(matches!(error, ProbeError::Ended { .. }) && !error.is_bad_input(), "{error}");

@@ -11,7 +11,9 @@
 /// Bytes of either datagram.
 pub const LEN: usize = 40;
 
+/// First bytes of a question.
 const QUESTION: &[u8; 4] = b"FBPQ";
+/// First bytes of an answer.
 const ANSWER: &[u8; 4] = b"FBPA";
 
 /// Encodes a question.
@@ -45,7 +47,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_answer_is_as_long_as_its_question_and_for_its_probe_alone() {
+    fn answer_matches_its_question_in_length_and_probe() {
         let question = question(7, 0x0102_0304);
         let answer = answer(&question, 99).unwrap();
         assert_eq!(answered(&answer, 7), Some((0x0102_0304, 99)));

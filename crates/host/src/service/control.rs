@@ -16,7 +16,7 @@ use nix::poll::{PollFd, PollFlags};
 use nix::sys::socket::getsockopt;
 use nix::sys::socket::sockopt::PeerCredentials;
 use nix::sys::stat::{Mode, fchmod};
-use nix::unistd::{Gid, Uid, geteuid};
+use nix::unistd::{Gid, Group, Uid, geteuid};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use socket2::{Domain, SockAddr, Socket, Type};
@@ -107,7 +107,7 @@ impl ControlSocket {
         if let Ok(metadata) = std::fs::symlink_metadata(path) {
             if !metadata.file_type().is_socket() {
                 let error = io::Error::from(io::ErrorKind::AlreadyExists);
-                return Err(failed("something else stands there", error));
+                return Err(failed("another file exists there", error));
             }
             if UnixStream::connect(path).is_ok() {
                 let error = io::Error::from(io::ErrorKind::AddrInUse);
@@ -157,15 +157,17 @@ impl ControlSocket {
                 Ok(Request::Status) if is_member && let Some((_, text)) = fresh => {
                     return Reply::Now(Vec::new(), text.clone());
                 }
-                Ok(request) if request != Request::Status && is_member => {
-                    Answer::Failed("allowed to root and the user of the daemon alone".into())
-                }
+                Ok(request) if request != Request::Status && is_member => Answer::Failed(
+                    "only root and the user of the daemon may do this: run it with \
+                                    sudo"
+                        .into(),
+                ),
                 Ok(request) => match handle(request) {
                     Some(answer) => answer,
                     // An owner never gets a state that was requested before its own request.
                     None => return Reply::Later(asked + u64::from(!(is_asked && is_member))),
                 },
-                Err(error) => Answer::Failed(format!("no request: {error}")),
+                Err(error) => Answer::Failed(format!("invalid request: {error}")),
             };
             Reply::Now(Vec::new(), encoded(&answer))
         });
@@ -250,9 +252,26 @@ fn is_owner(user: u32) -> bool {
     user.is_root() || user == geteuid()
 }
 
+/// Adds to an error about missing permission who may connect to the socket at `path`.
+fn with_hint(path: &Path, error: io::Error) -> io::Error {
+    if error.kind() != io::ErrorKind::PermissionDenied {
+        return error;
+    }
+    // Write permission of the group is what connect(2) needs.
+    let file = std::fs::metadata(path).ok().filter(|file| file.mode() & 0o020 != 0);
+    let group = file.and_then(|file| Group::from_gid(Gid::from_raw(file.gid())).ok().flatten());
+    let hint = match group {
+        Some(group) => {
+            format!("run it with sudo; members of the group {:?} may read the status", group.name)
+        }
+        None => "run it with sudo; box.status_group would let a group read the status".into(),
+    };
+    io::Error::new(error.kind(), format!("{error}: {hint}"))
+}
+
 /// Sends a request to the daemon at `path`, and returns its answer.
 pub fn ask<S: DeserializeOwned>(path: &Path, request: Request) -> io::Result<Answer<S>> {
-    let mut stream = UnixStream::connect(path)?;
+    let mut stream = UnixStream::connect(path).map_err(|error| with_hint(path, error))?;
     stream.set_read_timeout(Some(5 * PATIENCE))?;
     stream.set_write_timeout(Some(PATIENCE))?;
     let mut text = serde_json::to_vec(&request)?;
@@ -298,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn garbage_is_refused_and_does_not_reach_the_handler() {
+    fn garbage_does_not_reach_the_handler() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("box.sock");
         let server = serve(ControlSocket::bind(&path, &Confinement::default()).unwrap(), 1);
@@ -308,7 +327,7 @@ mod tests {
         let _ = stream.write_all(&[b'['; 5000]);
         let _ = stream.read_to_string(&mut answer);
         drop(server.join().unwrap());
-        assert!(answer.is_empty() || answer.contains("no request"), "{answer}");
+        assert!(answer.is_empty() || answer.contains("invalid request"), "{answer}");
     }
 
     #[test]
@@ -347,7 +366,7 @@ mod tests {
         let mut answer = String::new();
         client.read_to_string(&mut answer).unwrap();
         assert_eq!(answer, "{\"done\":\"done\"}\n");
-        assert!(socket.fds().count() <= 1 + LIMITS.each, "one user has so many connections");
+        assert!(socket.fds().count() <= 1 + LIMITS.each, "one user has several connections");
         drop(silent);
     }
 
@@ -383,7 +402,7 @@ mod tests {
     }
 
     #[test]
-    fn a_dead_socket_is_replaced_and_a_live_one_is_not() {
+    fn only_a_dead_socket_is_replaced() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("box.sock");
         drop(UnixListener::bind(&path).unwrap());
@@ -398,7 +417,7 @@ mod tests {
         drop(live);
         std::fs::write(&path, "text").unwrap();
         let error = ControlSocket::bind(&path, &Confinement::default()).unwrap_err().to_string();
-        assert!(error.contains("something else"), "{error}");
+        assert!(error.contains("another file exists there"), "{error}");
         assert!(path.exists());
     }
 }

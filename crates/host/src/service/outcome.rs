@@ -146,17 +146,17 @@ impl fmt::Display for Outcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let file = &self.file;
         if !self.refused.is_empty() {
-            writeln!(f, "{file}: refused, and nothing is changed")?;
+            writeln!(f, "{file}: refused; nothing has changed")?;
             return self.refused.iter().try_for_each(|reason| writeln!(f, "  {reason}"));
         }
         if self.is_nothing() {
-            writeln!(f, "{file}: nothing differs from what is in force")?;
+            writeln!(f, "{file}: no difference from the configuration in force")?;
         } else {
             writeln!(f, "{file}: in force: {}", self.summary())?;
         }
         f.write_str(&self.listing())?;
         if let Some(within_s) = self.confirm_within_s {
-            writeln!(f, "goes back in {within_s} s, unless `forebay confirm` comes before")?;
+            writeln!(f, "reverts in {within_s} s, unless you run `forebay confirm` before")?;
         }
         Ok(())
     }
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn each_bundle_is_told_of_and_the_unchanged_ones_in_few_lines() {
+    fn each_bundle_is_listed_unchanged_ones_briefly() {
         let mut outcome = Outcome {
             file: "box.toml".into(),
             settings: vec![Setting::new("uplink.rate", ["1", "2"].map(String::from)).unwrap()],
@@ -190,7 +190,7 @@ mod tests {
         let expected = "box.toml: in force: 1 changed, 1 added, 2 unchanged, shares changed\n  \
                         uplink.rate 1 -> 2\n  bundle a changed: weight 3 -> 5, max_rate none -> 9\n  \
                         bundle b added\n  unchanged: c, d\n\
-                        goes back in 60 s, unless `forebay confirm` comes before\n";
+                        reverts in 60 s, unless you run `forebay confirm` before\n";
         assert_eq!(outcome.to_string(), expected);
         let many = (0..300).map(|number| bundle(&format!("b{number}"), Fate::Unchanged, &[]));
         outcome.bundles = many.collect();
@@ -201,13 +201,10 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_tells_every_reason_and_that_nothing_is_changed() {
+    fn refusal_lists_every_reason_and_no_change() {
         let mut outcome = Outcome::refused("box.toml".into(), "one".into());
         outcome.refused.push("two".into());
-        assert_eq!(
-            outcome.to_string(),
-            "box.toml: refused, and nothing is changed\n  one\n  two\n"
-        );
+        assert_eq!(outcome.to_string(), "box.toml: refused; nothing has changed\n  one\n  two\n");
         let text = serde_json::to_string(&outcome).unwrap();
         assert_eq!(serde_json::from_str::<Outcome>(&text).unwrap(), outcome);
     }

@@ -268,9 +268,9 @@ impl<W: Worker> Handle<W> {
         if poll(&mut fds, timeout)? > 0 {
             return self.join();
         }
-        let told = told.err().unwrap_or("the packet thread was told to stop and hangs");
+        let told = told.err().unwrap_or("the packet thread hangs after the command to stop");
         Err(io::Error::other(format!(
-            "{told}; ended without it after {patience:?}: what it had queued may be lost"
+            "{told}; ended without it after {patience:?}: its queued packets may be lost"
         )))
     }
 
@@ -322,7 +322,7 @@ pub fn supervise<W: Worker<Status: serde::Serialize>>(
         notify_systemd("STOPPING=1");
         let status = worker.stop(STOP_PATIENCE)?;
         let up_s = started.elapsed().as_secs_f64();
-        tracing::info!(target: "stopped", "{name} has ended, as told, after {up_s:.1} s");
+        tracing::info!(target: "stopped", "{name} has ended as requested, after {up_s:.1} s");
         Ok(status)
     };
     let mut inquiry = Inquiry::default();
@@ -345,7 +345,7 @@ pub fn supervise<W: Worker<Status: serde::Serialize>>(
             if signal.ssi_signo != Signal::SIGHUP as u32 {
                 let signal =
                     Signal::try_from(signal.ssi_signo as i32).map_or("a signal", Signal::as_str);
-                tracing::info!(target: "stopping", "{name} was told to end by {signal}");
+                tracing::info!(target: "stopping", "{name} ends: received {signal}");
                 return stop(worker);
             }
             desk.answer(&worker, Request::Reload);
@@ -458,7 +458,7 @@ mod tests {
     }
 
     #[test]
-    fn a_worker_answers_says_what_it_cannot_go_over_to_and_stops() {
+    fn worker_answers_refuses_changes_and_stops() {
         let (seen, received) = channel();
         let handle = Handle::start(Echo { seen, panics: false }).unwrap();
         assert_eq!(handle.status().unwrap(), 1);
@@ -509,7 +509,7 @@ mod tests {
     }
 
     #[test]
-    fn a_change_that_is_told_as_refused_never_comes_and_one_that_has_begun_is_waited_for() {
+    fn refused_change_never_applies_begun_one_is_awaited() {
         let ((go_on, held), (sender, begun)) = (channel(), channel());
         let handle = Handle::start(Late { go_on: held, begun: sender }).unwrap();
         let error = handle.change_within("first", Duration::from_millis(1)).unwrap_err();

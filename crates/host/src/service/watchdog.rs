@@ -22,7 +22,8 @@ impl Watchdog {
         let period = env::var("WATCHDOG_USEC").ok()?;
         let watchdog = Self::of(&period, env::var("WATCHDOG_PID").ok().as_deref());
         watchdog.unwrap_or_else(|problem| {
-            tracing::warn!(target: "systemd", "{problem}: no sign of life is given");
+            tracing::warn!(target: "systemd", "{problem}: the service manager gets no sign of \
+                                               life");
             None
         })
     }
@@ -57,7 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_worker_lives_as_long_as_it_begins_rounds() {
+    fn worker_is_alive_while_it_begins_rounds() {
         let mut watchdog = Watchdog::of("8000000", None).unwrap().unwrap();
         let mut now = watchdog.next();
         for (rounds, lives) in [(0, false), (1, true), (900, true), (900, false), (901, true)] {
@@ -68,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn signs_of_life_are_given_where_this_process_is_asked_for_them() {
+    fn watchdog_pings_only_the_requested_process() {
         let own = std::process::id().to_string();
         assert!(Watchdog::of("1000", Some(&own)).unwrap().is_some());
         assert!(Watchdog::of("1000", Some("1")).unwrap().is_none());

@@ -40,9 +40,11 @@ const LINE_MAX: usize = 1 << 22;
 /// Line that the process prints once the triangle is ready.
 const READY: &str = "ready\n";
 
-// include/uapi/linux/rtnetlink.h
+/// Multicast group of links (include/uapi/linux/rtnetlink.h).
 const RTMGRP_LINK: u32 = 1;
+/// Multicast group of IPv4 routes (include/uapi/linux/rtnetlink.h).
 const RTMGRP_IPV4_ROUTE: u32 = 0x40;
+/// Multicast group of IPv6 routes (include/uapi/linux/rtnetlink.h).
 const RTMGRP_IPV6_ROUTE: u32 = 0x400;
 
 /// The box's handle of its keeper. A drop removes the rule.

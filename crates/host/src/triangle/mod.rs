@@ -155,8 +155,8 @@ fn refuse_foreign(device: &str, spec: &Spec) -> io::Result<()> {
     Err(io::Error::new(
         io::ErrorKind::AlreadyExists,
         format!(
-            "{device} is there and {what}: a box called {name:?} needs the name, so call one of the two otherwise, or \
-             have `forebay doctor --clean` remove what a box has left"
+            "{device} exists and {what}: a box with the name {name:?} needs that device name; \
+             rename one of the two, or remove leftovers of a box with `forebay doctor --clean`"
         ),
     ))
 }
@@ -241,7 +241,7 @@ pub fn check(names: &Names) -> Result<(), String> {
     for (device, _) in names.ends() {
         let said = |error: io::Error| format!("{device}: {error}");
         let link = TriangleLink::named(device).map_err(said)?;
-        let link = link.ok_or_else(|| format!("{device} of the triangle is gone"))?;
+        let link = link.ok_or_else(|| format!("{device} of the triangle is missing"))?;
         if !link.has(LinkFlags::Up | LinkFlags::LowerUp) {
             return Err(format!("{device} of the triangle is down"));
         }

@@ -114,7 +114,8 @@ fn elsewhere(spec: &Spec) -> io::Result<BTreeMap<IpNet, Way>> {
     found.retain(|net, _| is_within(net));
     if found.len() > THROWN_MAX {
         return Err(io::Error::other(format!(
-            "the main table has more than {THROWN_MAX} routes within the bundles' destinations that do not leave through {}",
+            "the main table has more than {THROWN_MAX} routes within the bundles' destinations \
+             through devices other than {}",
             spec.wan
         )));
     }

@@ -186,7 +186,7 @@ fn what_is_missing_is_said_and_found() {
         let of = |found: &[FoundTriangle]| found.iter().filter(|it| it.name == spec.name).count();
         assert_eq!(of(&found().unwrap()), 1);
         run(&format!("ip link del {}", names.exit));
-        assert!(check(&names).unwrap_err().contains("is gone"));
+        assert!(check(&names).unwrap_err().contains("is missing"));
         run(&format!("ip link del {}", names.entrance));
         // Only the namespace and the rules are left.
         assert_eq!(of(&found().unwrap()), 1);

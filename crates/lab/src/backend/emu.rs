@@ -18,8 +18,9 @@ use forebay_testbed::{Phase, TestbedError, kernel_name};
 use nix::errno::Errno;
 use nix::sys::socket::sockopt::TcpCongestion;
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, setsockopt, socket};
+use serde_json::Value;
 
-use super::{Backend, BackendError, RunProgress};
+use super::{Backend, BackendError, RunProgress, cost};
 use crate::metrics::{PacketLog, RunRows};
 use crate::plan::Experiment;
 use forebay_policy::algorithms::known;
@@ -45,6 +46,9 @@ impl Backend for Emu {
     }
 
     fn check(&self, experiment: &Experiment) -> Result<(), BackendError> {
+        if let Some(cost) = &experiment.cost {
+            return cost::check(experiment, cost);
+        }
         if let Some(flow) = experiment.flows.iter().find(|flow| flow.rtt.is_some()) {
             let reason = format!(
                 "flow.{}.rtt: the back end emu has one path for all flows, allowed with sim",
@@ -54,7 +58,7 @@ impl Backend for Emu {
         }
         if experiment.stack != plan::Stack::Linux {
             let reason = "stack = ns3: the back end emu runs the kernel's own TCP, allowed is \
-                          \"linux\"; the back end sim has both";
+                          \"linux\"; the back end sim runs both";
             return Err(BackendError::Unsupported(reason.into()));
         }
         check_links(experiment)?;
@@ -75,11 +79,30 @@ impl Backend for Emu {
         directory: &Path,
         progress: &mut dyn FnMut(RunProgress),
     ) -> Result<RunRows, BackendError> {
+        if experiment.cost.is_some() {
+            let rows =
+                cost::run(std::slice::from_ref(experiment), &Value::Null, directory, progress);
+            return Ok(rows?.pop().expect("rows of each arm"));
+        }
         let run = emulate(experiment, false, directory, progress)?;
         let started_ns = run.started_ns;
         let files = run.links.iter().map(|link| packets_file(directory, &link.name));
         let packets = files.map(|path| PacketLog::File { path, started_ns }).collect();
         Ok(RunRows { run: run.since_start(), packets })
+    }
+
+    fn makes_groups(&self, experiment: &Experiment) -> bool {
+        experiment.cost.is_some()
+    }
+
+    fn run_group(
+        &self,
+        arms: &[Experiment],
+        earlier: &Value,
+        directory: &Path,
+        progress: &mut dyn FnMut(RunProgress),
+    ) -> Result<Vec<RunRows>, BackendError> {
+        cost::run(arms, earlier, directory, progress)
     }
 }
 
@@ -139,7 +162,7 @@ impl<'a> Frames<'a> {
     fn open(directory: &Path, link: &'a LinkRecord) -> Result<Self, BackendError> {
         let LinkRecord { name, records_lost, .. } = link;
         if *records_lost > 0 {
-            let reason = format!("{records_lost} were lost, the disk is too slow");
+            let reason = format!("{records_lost} records were lost: the disk is too slow");
             return Err(failed(name, &reason));
         }
         let packets = read_packets(&packets_file(directory, name));
@@ -175,13 +198,13 @@ fn check_links(experiment: &Experiment) -> Result<(), BackendError> {
             ("link", "one bottleneck for all pairs behind bridges")
         }
         _ if experiment.topology.is_some() => ("topology", "one bottleneck for all pairs"),
-        _ if experiment.reverse.ack_filter => ("reverse.ack_filter", "no such filter"),
+        _ if experiment.reverse.ack_filter => ("reverse.ack_filter", "no filter of ACKs"),
         _ if experiment.forward.clears_ecn => {
-            ("bottleneck.clears_ecn", "links that leave the ECN field alone")
+            ("bottleneck.clears_ecn", "links that keep the ECN field")
         }
-        _ if own().any(|link| link.ack_filter) => ("link.ack_filter", "no such filter"),
+        _ if own().any(|link| link.ack_filter) => ("link.ack_filter", "no filter of ACKs"),
         _ if own().any(|link| link.clears_ecn) => {
-            ("link.clears_ecn", "links that leave the ECN field alone")
+            ("link.clears_ecn", "links that keep the ECN field")
         }
         Some("reverse") => ("reverse.walk", "no random walks"),
         Some(_) => ("bottleneck.walk", "no random walks"),
@@ -214,7 +237,8 @@ fn check_boxes(experiment: &Experiment) -> Result<(), BackendError> {
     }
     if experiment.routed && (experiment.attack.is_some() || !experiment.upsets.is_empty()) {
         return refused(
-            "[attack] and [[upset]]: with bundle.forward = \"route\" the back end emu has neither, allowed is \"bridge\""
+            "[attack] and [[upset]]: the back end emu has neither with bundle.forward = \"route\", \
+             allowed is \"bridge\""
                 .into(),
         );
     }
@@ -231,7 +255,7 @@ fn check_boxes(experiment: &Experiment) -> Result<(), BackendError> {
             if !jitter.is_zero() {
                 let name = &bundle.name;
                 return refused(format!(
-                    "bundle.{name}.{key}: the boxes of the back end emu are as late as they are, allowed with sim"
+                    "bundle.{name}.{key}: the boxes of the back end emu get no added jitter, allowed with sim"
                 ));
             }
         }
@@ -244,7 +268,7 @@ fn check_boxes(experiment: &Experiment) -> Result<(), BackendError> {
                 return refused(format!("[[upset]] {what}, allowed with sim"));
             }
             plan::UpsetKind::Unseen(_) if is_reversed => {
-                let what = "unseen: the back end emu has a second way into site B alone";
+                let what = "unseen: the back end emu has a second path only into site B";
                 return refused(format!("[[upset]] {what}, allowed with sim"));
             }
             _ => {}
@@ -272,8 +296,8 @@ fn check_cc(flow: &plan::Flow) -> Result<(), BackendError> {
             let kind = agent::native::KernelAlgorithm::named(&flow.cc.kind);
             kind.map_err(|allowed| {
                 let (name, cc) = (&flow.name, flow.cc_name());
-                let reason = format!("flow.{name}.cc = {cc}: this program has in BPF {allowed}");
-                BackendError::Unavailable(reason)
+                let reason = format!("flow.{name}.cc = {cc}: allowed in BPF is {allowed}");
+                BackendError::Unsupported(reason)
             })?;
         }
     }
@@ -303,12 +327,12 @@ fn check_cc(flow: &plan::Flow) -> Result<(), BackendError> {
 fn of_kernel(cc: &Spec, available: &str) -> String {
     let names: Vec<&str> = available.split_whitespace().collect();
     let mut allowed =
-        format!("one that this kernel, or a module installed for it, has: {}", names.join(", "));
+        format!("an algorithm of this kernel or of an installed module: {}", names.join(", "));
     if let Some(name) = nearest(kernel_name(&cc.kind), &names) {
         allowed += &format!("; nearest is {name}");
     }
     if known().named(&cc.kind).is_some() {
-        allowed += &format!("; agent:{cc} has an agent decide for the kernel's TCP");
+        allowed += &format!("; with agent:{cc} an agent controls the kernel's TCP");
     }
     allowed
 }
@@ -322,8 +346,8 @@ fn check_windows(experiment: &Experiment) -> Result<(), BackendError> {
         let plan::Flow { name, initial_window, .. } = flow;
         if initial_window != window {
             return Err(BackendError::Unsupported(format!(
-                "flow.{name}.initial_window = {initial_window}: the back end emu has one for all flows that send \
-                 the same way between a pair of sites, allowed is that of flow.{one}, {window}, or another pair"
+                "flow.{name}.initial_window = {initial_window}: the back end emu has one initial window for each \
+                 direction between a pair of sites, allowed is {window} as for flow.{one}, or another pair"
             )));
         }
     }

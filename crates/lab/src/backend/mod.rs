@@ -1,6 +1,8 @@
 //! Back ends: the programs that run an experiment.
 
 #[cfg(feature = "host")]
+mod cost;
+#[cfg(feature = "host")]
 mod emu;
 #[cfg(feature = "ns3")]
 pub mod ns3;
@@ -15,6 +17,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 pub(crate) use emu::capture as emulate;
 pub use sim::{Driven, driven};
 pub(crate) use sim::{NetworkFlow, Sight, observe};
+
+use forebay_core::spec::one_of;
+use serde_json::Value;
 
 use crate::metrics::RunRows;
 use crate::plan::Experiment;
@@ -67,6 +72,7 @@ impl Stop {
 }
 
 thread_local! {
+    /// The stop of the run on this thread, for [`Stop::current`].
     static CURRENT: RefCell<Option<Stop>> = const { RefCell::new(None) };
 }
 
@@ -136,6 +142,36 @@ pub trait Backend: Sync {
         directory: &Path,
         progress: &mut dyn FnMut(RunProgress),
     ) -> Result<RunRows, BackendError>;
+
+    /// Whether the arms of a cell and seed are one group, for [`Backend::run_group`].
+    fn makes_groups(&self, experiment: &Experiment) -> bool {
+        let _ = experiment;
+        false
+    }
+
+    /// Runs the arms of a cell and seed together, as [`Backend::run`] does one; returns their rows in the same
+    /// order. `earlier` describes the machine in the last valid run of one of these arms in this cell; null: there
+    /// is none.
+    fn run_group(
+        &self,
+        arms: &[Experiment],
+        earlier: &Value,
+        directory: &Path,
+        progress: &mut dyn FnMut(RunProgress),
+    ) -> Result<Vec<RunRows>, BackendError> {
+        let _ = earlier;
+        arms.iter().map(|arm| self.run(arm, directory, progress)).collect()
+    }
+}
+
+/// Refuses trials of costs on the simulated back end `name`.
+fn refuse_costs(experiment: &Experiment, name: &str) -> Result<(), BackendError> {
+    if experiment.cost.is_none() {
+        return Ok(());
+    }
+    let reason =
+        format!("[cost]: the back end {name} has no processor to measure, allowed with emu");
+    Err(BackendError::Unsupported(reason))
 }
 
 /// Names of our own back ends, which claims are about.
@@ -146,6 +182,18 @@ pub const ORACLE: &str = "ns3";
 
 /// The default back end: real kernels if this build has them.
 pub const DEFAULT: &str = if cfg!(feature = "host") { "emu" } else { "sim" };
+
+/// The back end that runs everywhere and for every user.
+pub const SIMULATOR: &str = NAMES[0];
+
+/// Whether the back end called `name` needs root, and this process is another user's.
+pub fn lacks_root(name: &str) -> bool {
+    #[cfg(feature = "host")]
+    let is_root = nix::unistd::geteuid().is_root();
+    #[cfg(not(feature = "host"))]
+    let is_root = true;
+    name == NAMES[1] && !is_root
+}
 
 /// The back end called `name`.
 pub fn open(name: &str) -> Result<Box<dyn Backend>, BackendError> {
@@ -168,9 +216,9 @@ pub fn open(name: &str) -> Result<Box<dyn Backend>, BackendError> {
              command `forebay run --backend ns3` has it"
                 .into(),
         )),
-        _ => Err(BackendError::Unavailable(format!(
-            "--backend {name}: allowed is one of {}, {ORACLE}",
-            NAMES.join(", ")
-        ))),
+        _ => {
+            let allowed = one_of(name, &[NAMES[0], NAMES[1], ORACLE]);
+            Err(BackendError::Unsupported(format!("--backend {name}: allowed is {allowed}")))
+        }
     }
 }

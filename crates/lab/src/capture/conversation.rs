@@ -173,6 +173,7 @@ mod tests {
 
     use super::*;
 
+    /// One millisecond (ns).
     const MS: u64 = 1_000_000;
 
     fn conversation() -> Conversation {
@@ -223,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn what_follows_four_gibibytes_of_data_has_wrapped_as_they_have() {
+    fn sequence_numbers_wrap_after_four_gibibytes() {
         let mut it = conversation();
         let last = ((1_u64 << 32) / 1448) as u32;
         let end = (u64::from(last) + 1) * 1448 + 1 - (1_u64 << 32);
@@ -235,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_that_was_asked_for_begins_and_ends_as_tcp_does() {
+    fn message_conversation_begins_and_ends_like_tcp() {
         let mut it = conversation();
         let mut say = |is_back, flags, data, payload, acked| {
             let segment = Segment { flags, data, payload, acked, ..Segment::default() };

@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn every_frame_of_a_packet_tells_what_became_of_it() {
+    fn every_frame_records_the_fate_of_its_packet() {
         let mut frames = frames(&["all"], 10_000);
         for identity in [7, 8] {
             frames.add(identity, None, header);

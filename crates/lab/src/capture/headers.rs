@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn the_headers_of_a_segment_are_read_as_they_were_meant() {
+    fn segment_headers_are_read_back() {
         let options = TcpOptions::of_segment([7, 8], &[[100, 200], [300, 400]]);
         let tcp = Tcp {
             sequence: 1,
@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn sizes_on_the_wire_are_those_of_the_simulator() {
+    fn wire_sizes_match_the_simulator() {
         for (link, full, ack) in [(LinkLayer::Ethernet, 1514, 66), (LinkLayer::Ppp, 1502, 54)] {
             let size = |payload, blocks: &[[u32; 2]]| {
                 let tcp = Tcp {

@@ -65,10 +65,10 @@ pub enum CaptureError {
         allowed: String,
     },
     /// The kernel's connections are not observed.
-    #[error("--qlog: the back end emu sees packets and no windows, allowed with sim")]
+    #[error("--qlog: the back end emu sees packets but no congestion windows; allowed with sim")]
     NoQlog,
     /// A file cannot be created.
-    #[error("{}: {source}: allowed is a file that can be made and written", path.display())]
+    #[error("{}: {source}: allowed is a file that can be created and written", path.display())]
     Create {
         /// The file.
         path: PathBuf,
@@ -117,7 +117,12 @@ pub fn capture(
         return Err(BackendError::Unsupported(reason).into());
     }
     if experiment.topology.is_some() {
-        let reason = "[topology]: nothing is captured of many sites, allowed is a plan without it";
+        let reason = "[topology]: a plan with many sites cannot be captured; allowed is a plan \
+                      without it";
+        return Err(BackendError::Unsupported(reason.into()).into());
+    }
+    if experiment.cost.is_some() {
+        let reason = "[cost]: nothing is captured of trials, allowed is a plan with links";
         return Err(BackendError::Unsupported(reason.into()).into());
     }
     let is_simulated = backend.name() == "sim";

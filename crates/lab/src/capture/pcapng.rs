@@ -8,16 +8,22 @@ use std::io::{self, Write};
 /// Most captured bytes of a packet: the headers of a segment with all options that fit.
 pub const SNAP_BYTES: u32 = 128;
 
+/// Block type of a Section Header (pcapng draft, section 4.1).
 const SECTION: u32 = 0x0a0d_0d0a;
+/// Block type of an Interface Description (pcapng draft, section 4.2).
 const INTERFACE: u32 = 1;
+/// Block type of an Enhanced Packet (pcapng draft, section 4.3).
 const PACKET: u32 = 6;
 
-/// Option codes: end of options and comment; for an interface, its name and time resolution; for a section,
-/// the program.
+/// Option code: end of options.
 const END: u16 = 0;
+/// Option code: comment, allowed in every block.
 const COMMENT: u16 = 1;
+/// Option code of an interface: its name (`if_name`).
 const NAME: u16 = 2;
+/// Option code of an interface: resolution of its times (`if_tsresol`).
 const RESOLUTION: u16 = 9;
+/// Option code of a section: the program that wrote it (`shb_userappl`).
 const PROGRAM: u16 = 4;
 /// Times are nanoseconds: ten to the power of minus this.
 const NANOSECONDS: u8 = 9;
@@ -154,7 +160,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn blocks_are_as_long_as_they_say_and_hold_what_they_were_given() {
+    fn blocks_have_declared_length_and_given_content() {
         let mut out = Vec::new();
         let names = ["sender".to_string(), "forward-in".into()];
         let mut capture = Pcapng::new(&mut out, 10_000, "a plan", 1, &names).unwrap();

@@ -181,6 +181,7 @@ fn changes(before: Option<&TcpState>, now: &TcpState) -> Map<String, Value> {
     changed.filter_map(|(name, (_, now))| Some((name.to_string(), now?))).collect()
 }
 
+/// Names of the metrics in `recovery:metrics_updated` events of qlog, in the order of [`figures`].
 const FIGURES: [&str; 7] = [
     "min_rtt",
     "smoothed_rtt",
@@ -239,7 +240,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_acknowledgements_that_can_still_be_told_of_are_remembered() {
+    fn only_reportable_acknowledgements_are_remembered() {
         let at = Timestamp::from_nanos(7);
         let ack = Segment { acked: Some(3), ..Segment::default() };
         // Room for one event, and not for two.

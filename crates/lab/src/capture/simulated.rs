@@ -215,7 +215,7 @@ impl<'a> Simulated<'a> {
         let name = self.name(flow);
         match &sent.segment {
             Some(segment) if !is_syn(segment) => {
-                format!("flow {name}: open since before the run, with {}", offer(&self.stack))
+                format!("flow {name}: opened before the run, with {}", offer(&self.stack))
             }
             _ => format!("flow {name}"),
         }

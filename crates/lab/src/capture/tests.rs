@@ -133,7 +133,7 @@ fn dissected(folder: &tempfile::TempDir) -> Vec<Packet> {
 }
 
 #[test]
-fn wireshark_reads_a_capture_and_counts_the_retransmissions_that_we_count() {
+fn wireshark_counts_the_same_retransmissions() {
     if skip_without(Need::Tshark) {
         return;
     }
@@ -157,7 +157,7 @@ fn wireshark_reads_a_capture_and_counts_the_retransmissions_that_we_count() {
 }
 
 #[test]
-fn wireshark_follows_connections_from_their_beginning_to_their_end() {
+fn wireshark_follows_whole_connections() {
     if skip_without(Need::Tshark) {
         return;
     }
@@ -181,7 +181,7 @@ fn wireshark_follows_connections_from_their_beginning_to_their_end() {
 }
 
 #[test]
-fn points_of_links_see_what_passes_them_and_marks() {
+fn link_points_capture_passing_packets_and_marks() {
     let red = r#"bottleneck.qdisc={ kind = "codel", limit = "100p", ecn = true }"#;
     let experiment = experiment(&[red, "ecn=classic", "bottleneck.loss=0%"]);
     let (folder, captured) = captured(&experiment, &["all"]);
@@ -202,7 +202,7 @@ fn points_of_links_see_what_passes_them_and_marks() {
     assert!(back > 1000 && back_out <= back, "{by_point:?}");
     let text = String::from_utf8_lossy(&bytes);
     assert!(text.contains("marked by the queue of forward"));
-    assert!(text.contains("flow bulk#1, cubic: open since before the run, with MSS 1448, SACK"));
+    assert!(text.contains("flow bulk#1, cubic: opened before the run, with MSS 1448, SACK"));
     // The bottleneck sets marks, so they are visible after it alone.
     assert!(marked[0] == 0 && marked[2] == 0, "{marked:?}");
     assert!(marked[3] > 0 && marked[1] > 0 && marked[1] <= marked[3], "{marked:?}");
@@ -259,7 +259,7 @@ fn the_crate_qlog_reads_what_connections_did() {
 }
 
 #[test]
-fn a_capture_ends_at_its_limit_and_what_cannot_be_is_refused() {
+fn capture_ends_at_limit_and_refuses_impossible_options() {
     let experiment = experiment(&["stop=2s"]);
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("packets.pcapng");

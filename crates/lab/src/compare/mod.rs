@@ -144,26 +144,26 @@ impl Comparison {
     /// One sentence: how much was compared, and how much differs.
     pub fn in_a_sentence(&self) -> String {
         let what = match (self.paired, self.seeds) {
-            (true, [pairs, _]) => format!("{pairs} seeds pair by pair"),
-            (false, [old, new]) => format!("{old} runs beside {new}"),
+            (true, [pairs, _]) => format!("{pairs} seeds compared in pairs"),
+            (false, [old, new]) => format!("{old} runs against {new}"),
         };
         let told = match (&self.blind, self.changed.len()) {
             (Some(reason), _) => {
-                format!("{reason}; {} medians differ, not tested", self.untested.len())
+                format!("{reason}; {} medians differ but were not tested", self.untested.len())
             }
-            (None, 0) => "nothing differs beyond the noise".into(),
-            (None, changed) => format!("{changed} differ beyond the noise"),
+            (None, 0) => "no metric changed significantly".into(),
+            (None, changed) => format!("{changed} changed significantly"),
         };
         let smaller = match self.smaller {
             0 => String::new(),
-            more => format!(", {more} more by less than was asked for"),
+            more => format!("; {more} more changed by less than the requested minimum"),
         };
         let lost = match self.lost {
             0 => String::new(),
-            lost => format!(" One side alone has {lost} figures."),
+            lost => format!(" {lost} metrics exist on one side only."),
         };
         format!(
-            "{} figures, {what}: {told}{smaller} (chance of any false call: {} %).{lost}",
+            "{} metrics, {what}: {told}{smaller} (at most {} % chance of any false alarm).{lost}",
             self.figures,
             number(self.level * 100.0)
         )
@@ -426,14 +426,14 @@ fn blind(figures: &[Vec<Option<f64>>], units: Units, level: f64) -> Option<Strin
         _ if best.p_min() <= level => return None,
         Units::Pairs(pairs) => {
             let needed = enough(&Units::Pairs)?;
-            format!("{pairs} seeds on both sides, {needed} are needed")
+            format!("both sides share {pairs} seeds, {needed} are needed")
         }
         Units::Runs { first, second } => {
             let needed = enough(&|runs| Units::Runs { first: runs, second: runs })?;
-            format!("{first} and {second} runs, {needed} of each side are needed")
+            format!("the sides have {first} and {second} runs, {needed} each are needed")
         }
     };
-    Some(format!("no difference can be called at a level of {:.2} %: {have}", level * 100.0))
+    Some(format!("too few runs to test for a change at a level of {:.2} %: {have}", level * 100.0))
 }
 
 #[cfg(test)]

@@ -38,7 +38,7 @@ fn page(comparison: &Comparison) -> Page {
             sections.push(PageSection { heading: format!("Only in {name}"), blocks });
         }
     }
-    let title = format!("{} beside {}", names[1], names[0]);
+    let title = format!("{} compared with {}", names[1], names[0]);
     Page { title, lead: comparison.in_a_sentence(), sections }
 }
 
@@ -49,9 +49,9 @@ fn drawn(changes: &[Change], names: &[String; 2]) -> Block {
         Some((change.metric.clone(), edges))
     };
     let rows: Vec<_> = changes.iter().filter_map(row).take(DRAWN).collect();
-    let title = format!("{} less {} (% of {})", names[1], names[0], names[0]);
+    let title = format!("{} minus {} (% of {})", names[1], names[0], names[0]);
     let caption = format!(
-        "Change of the median, with its {INTERVAL_WORDS}; {} of {} figures.",
+        "Change of the median with its {INTERVAL_WORDS}. Shown: {} of {} metrics.",
         rows.len(),
         changes.len()
     );
@@ -78,8 +78,9 @@ pub fn table(changes: &[Change], names: &[String; 2]) -> PageTable {
         columns: titles.map(String::from).to_vec(),
         rows: changes.iter().map(row).collect(),
         caption: format!(
-            "Median of the seeds, and in parentheses the least and the greatest; the change of the median with its \
-             {INTERVAL_WORDS}; the ratio of the medians; the chance of as great a change in any figure where nothing differs."
+            "Median over the seeds, with the smallest and largest value in parentheses. Change: \
+             change of the median with its {INTERVAL_WORDS}. Ratio: ratio of the medians. p: \
+             chance that any metric changes this much when nothing differs."
         ),
     }
 }

@@ -49,7 +49,7 @@ fn nothing_differs_where_all_is_equal() {
 }
 
 #[test]
-fn a_change_is_called_with_both_spreads_and_where_it_lies() {
+fn change_is_reported_with_spreads_and_place() {
     let (old, new) = (noisy(1..11, 1.5), noisy(1..11, 1.65));
     for (found, paired) in
         [(compared(&old, &new, ""), true), (compared(&old, &noisy(11..21, 1.65), ""), false)]
@@ -65,12 +65,12 @@ fn a_change_is_called_with_both_spreads_and_where_it_lies() {
 }
 
 #[test]
-fn changes_smaller_than_asked_for_are_counted_and_too_few_seeds_are_told() {
+fn small_changes_are_counted_few_seeds_reported() {
     let found = compared(&noisy(1..11, 1.5), &noisy(1..11, 1.51), "slowdown_p50");
     assert_eq!((found.changed.len(), found.smaller > 0), (0, true), "{found:?}");
     let few = compared(&noisy(1..4, 1.5), &noisy(1..4, 3.0), "");
     let reason = few.blind.as_ref().unwrap();
-    assert!(few.changed.is_empty() && reason.contains("3 seeds on both sides, 8"), "{reason}");
+    assert!(few.changed.is_empty() && reason.contains("both sides share 3 seeds, 8"), "{reason}");
     assert!(few.in_a_sentence().contains("8 are needed"));
     let untested = few.untested.iter().find(|it| it.metric == "slowdown_p50").unwrap();
     assert!(untested.p.is_none() && (untested.new.median / untested.old.median - 2.0).abs() < 0.2);

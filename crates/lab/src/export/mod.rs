@@ -12,6 +12,8 @@ use std::path::{Path, PathBuf};
 pub(crate) use self::csv::Csv;
 use self::parquet::Parquet;
 use self::summaries::{SUMMARY, summary_columns, summary_rows};
+use forebay_core::spec::one_of;
+
 use crate::store::{Cell, Column, Run, Store, StoreError, TABLES};
 
 /// Selects the plans, arms and metrics to export; an empty list selects all.
@@ -58,7 +60,8 @@ pub enum ExportError {
         allowed: String,
     },
     /// The folder for the files cannot be made.
-    #[error("--out {}: {source}: allowed is a folder that can be made and written", path.display())]
+    #[error("--out {}: {source}: allowed is a folder that can be created and \
+             written", path.display())]
     Folder {
         /// The folder.
         path: PathBuf,
@@ -260,8 +263,6 @@ impl<'a> Chosen<'a> {
     fn keeps(&self, table: &str, column: &str, cell: &Cell<'_>) -> bool {
         let Choice { plans, arms, metrics } = self.choice;
         match (table, column, cell) {
-            // Trials belong to no plan.
-            ("trials", ..) => plans.is_empty() && arms.is_empty() && metrics.is_empty(),
             ("plans", "name", Cell::Text(plan)) | (_, "plan", Cell::Text(plan)) => has(plans, plan),
             ("runs", "arm", Cell::Text(arm)) => has(arms, arm),
             ("metrics" | SUMMARY, "metric", Cell::Text(metric)) => has(metrics, metric),
@@ -285,8 +286,8 @@ fn check(
     let Some(name) = chosen.iter().find(|name| !known.contains(*name)) else { return Ok(()) };
     let known: Vec<&str> = known.iter().map(String::as_str).collect();
     let allowed = match known.as_slice() {
-        [] => "none: there are no runs".into(),
-        known => format!("one of {}", known.join(", ")),
+        [] => "none, because the store has no runs".into(),
+        known => one_of(name, known),
     };
     Err(ExportError::Unknown { flag, name: name.clone(), allowed })
 }

@@ -108,7 +108,11 @@ impl Values {
             (Kind::Integer(values), Cell::Integer(number)) => values.push(*number),
             (Kind::Real(values), Cell::Real(number)) => values.push(*number),
             (Kind::Text(values), Cell::Text(text)) => values.push(ByteArray::from(&**text)),
-            _ => debug_assert_eq!(*cell, Cell::Nothing, "a cell of another kind than its column"),
+            _ => debug_assert_eq!(
+                *cell,
+                Cell::Nothing,
+                "a cell's type differs from its column's type"
+            ),
         }
         if let Some(present) = &mut self.present {
             present.push(i16::from(*cell != Cell::Nothing));

@@ -64,7 +64,7 @@ fn every_table_has_a_head_and_its_rows() {
 }
 
 #[test]
-fn a_choice_leaves_the_rest_out_of_every_table() {
+fn selection_filters_every_table() {
     let (_folder, store) = stored();
     let all = lines(&store, &Choice::default());
     let of = lines(&store, &choice(&[], &["copa_sfq"], &["queue_packets", "slowdown_p50"]));
@@ -85,7 +85,7 @@ fn a_choice_leaves_the_rest_out_of_every_table() {
 }
 
 #[test]
-fn what_is_not_there_is_refused_with_what_is() {
+fn unknown_names_are_refused_with_known_ones() {
     let (folder, store) = stored();
     let refusal = |choice: &Choice| {
         let out = folder.path().join("nothing");
@@ -99,7 +99,8 @@ fn what_is_not_there_is_refused_with_what_is() {
     assert!(refusal(&choice(&[], &[], &["slow"])).contains(", slowdown_p50, "));
     let empty = Store::create(&folder.path().join("empty")).unwrap();
     let error = export(&[empty], &choice(&["none"], &[], &[]), Format::Csv, folder.path());
-    assert_eq!(error.unwrap_err().to_string(), "--plan none: allowed is none: there are no runs");
+    let expected = "--plan none: allowed is none, because the store has no runs";
+    assert_eq!(error.unwrap_err().to_string(), expected);
     let file = folder.path().join("file");
     std::fs::write(&file, "").unwrap();
     let error = export(&store, &Choice::default(), Format::Csv, &file.join("below")).unwrap_err();
@@ -107,7 +108,7 @@ fn what_is_not_there_is_refused_with_what_is() {
 }
 
 #[test]
-fn parquet_holds_the_rows_of_csv_with_their_types() {
+fn parquet_matches_csv_rows_with_types() {
     let (folder, store) = stored();
     let out = folder.path().join("parquet");
     let csv = lines(&store, &Choice::default());
@@ -119,7 +120,7 @@ fn parquet_holds_the_rows_of_csv_with_their_types() {
             metadata.schema_descr().columns().iter().map(|column| column.name()).collect();
         assert_eq!(names.join(","), csv(&table)[0]);
         // Texts may have line breaks, so their rows in CSV have them, too.
-        let texts = ["plans", "figures", "runs", "trials"];
+        let texts = ["plans", "figures", "runs"];
         if !texts.contains(&table.as_str()) {
             assert_eq!(metadata.num_rows() as usize, csv(&table).len() - 1, "{table}");
         }
@@ -138,7 +139,7 @@ fn parquet_holds_the_rows_of_csv_with_their_types() {
 }
 
 #[test]
-fn stores_of_a_benchmark_make_one_table_in_which_runs_and_series_stay_apart() {
+fn benchmark_stores_merge_with_distinct_runs_and_series() {
     let ((_one, one), (_two, two)) = (stored(), stored());
     let alone = lines(&one, &Choice::default());
     let [one, two] = [one, two].map(|[store]| store);

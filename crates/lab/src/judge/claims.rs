@@ -59,8 +59,7 @@ pub struct PlanClaims {
     /// Run the plan with the settings of its `as_published`; the arms are algorithms under test.
     #[serde(default)]
     pub as_published: bool,
-    /// Back ends on which the plan runs, each with the most seeds to run. Empty for parts of `forebay
-    /// platforms`, which are no plans.
+    /// Back ends on which the plan runs, each with the most seeds to run.
     pub seeds: BTreeMap<String, Seeds>,
     /// Seeds for back ends on which chance widened a bound: `forebay reproduce` then runs these.
     #[serde(default)]
@@ -274,7 +273,10 @@ impl PlanClaims {
             ensure!(allowed.contains(&&**name), "seeds.{name}: allowed is {}", allowed.join(", "));
         }
         for name in self.more_seeds.keys() {
-            ensure!(self.seeds.contains_key(name), "more_seeds.{name}: the plan has no such seeds");
+            ensure!(
+                self.seeds.contains_key(name),
+                "more_seeds.{name}: the plan does not have these seeds"
+            );
         }
         let has_both = self.seeds.contains_key(HERE) && self.seeds.contains_key(BESIDE);
         for claim in &self.claim {
@@ -294,7 +296,7 @@ impl PlanClaims {
             for backend in seeds.keys() {
                 ensure!(
                     self.seeds.contains_key(backend),
-                    "variant {name:?}: seeds.{backend}: the plan has no such seeds"
+                    "variant {name:?}: seeds.{backend}: the plan does not have these seeds"
                 );
             }
             for arm in ours.iter().flatten() {
@@ -362,29 +364,35 @@ impl Claim {
         ];
         ensure!(
             kinds.iter().filter(|is_kind| **is_kind).count() == 1,
-            "one of at_least and at_most, near, within, same_order, or report_only is needed"
+            "the claim needs one of at_least, at_most, near, within, same_order and report_only"
         );
-        ensure!(self.near.is_none() || self.published.len() == 1, "near needs one published");
-        ensure!(has_both || !is_beside, "within and same_order need seeds of emu and of sim");
+        ensure!(
+            self.near.is_none() || self.published.len() == 1,
+            "near needs exactly one published number"
+        );
+        ensure!(has_both || !is_beside, "within and same_order need seeds for both emu and sim");
         let is_distance = |it: Within| it.share > 0.0 || it.least > 0.0;
         ensure!(
             [self.near, self.within].into_iter().flatten().all(is_distance),
-            "near and within need a share or a least"
+            "near and within need share or least"
         );
         ensure!(
             self.same_order.is_none() || self.arms.len() > 1,
             "same_order needs more than one arm"
         );
         ensure!(self.over.is_some() || self.over_value.is_empty(), "over_value needs over");
-        ensure!(!(self.pooled && self.each_run), "pooled and each_run are one or the other");
-        ensure!(!(self.pooled && is_beside), "pooled is not for within and same_order");
+        ensure!(!(self.pooled && self.each_run), "pooled and each_run exclude each other");
+        ensure!(!(self.pooled && is_beside), "pooled cannot be used with within or same_order");
         let has_plain_ratio = self.over.is_some() && self.over_value.is_empty() && has_bound;
-        ensure!(self.chance.is_none() || has_plain_ratio, "chance needs over and a bound");
+        ensure!(
+            self.chance.is_none() || has_plain_ratio,
+            "chance needs over and at_least or at_most"
+        );
         ensure!(self.least != Some(0), "least needs at least 1");
         let has_noise = self.baseline.is_some() && self.at_most.is_some();
         ensure!(self.noise.is_none() || has_noise, "noise needs baseline and at_most");
-        ensure!(self.gap.is_none() || self.over.is_none(), "gap and over are one or the other");
-        ensure!(self.gap.as_ref().is_none_or(|gap| gap.least > 0.0), "gap needs a least above 0");
+        ensure!(self.gap.is_none() || self.over.is_none(), "gap and over exclude each other");
+        ensure!(self.gap.as_ref().is_none_or(|gap| gap.least > 0.0), "gap needs least above 0");
         for Published { arm, cell, .. } in &self.published {
             let is_judged = arm.as_ref().is_none_or(|arm| self.arms.contains(arm));
             ensure!(is_judged, "published.arm = {arm:?}: allowed is an arm of the claim");
@@ -489,7 +497,7 @@ mod tests {
     use crate::plan::references::References;
 
     #[test]
-    fn a_key_in_place_of_claims_is_not_shown() {
+    fn parse_error_does_not_show_a_key() {
         let key = "0123456789abcdef".repeat(4);
         for text in [format!("{key}\n"), format!("plan = \"{key}\"\n"), format!("[{key}]\n")] {
             let error = format!("{:#}", Claims::read(&text, "c.toml").unwrap_err());
@@ -499,7 +507,7 @@ mod tests {
     }
 
     #[test]
-    fn a_claim_is_of_one_kind_that_its_plan_can_judge() {
+    fn claim_has_one_kind_that_plan_can_judge() {
         let check = |kind: Value, arms: &[&str], has_both: bool| {
             let mut json = json!({ "text": "t", "arms": arms, "value": ["goodput_mbps"] });
             json.as_object_mut().unwrap().extend(kind.as_object().unwrap().clone());
@@ -530,7 +538,7 @@ mod tests {
     }
 
     #[test]
-    fn a_plan_and_its_claims_name_back_ends_that_there_are() {
+    fn unknown_back_ends_are_refused() {
         let check = |seeds: Value, backend: Value| {
             let claim = json!({ "text": "t", "arms": ["copa_sfq"], "value": ["goodput_mbps"],
                                 "backend": backend, "report_only": true });
@@ -552,7 +560,7 @@ mod tests {
     }
 
     #[test]
-    fn a_variant_is_the_plan_with_its_settings_and_the_claims_of_its_arms() {
+    fn variant_has_its_settings_and_its_arms_claims() {
         let claim = |arms: &[&str], bound: Value| {
             let mut claim = json!({ "text": "t", "arms": arms, "value": ["goodput_mbps"] });
             claim.as_object_mut().unwrap().extend(bound.as_object().unwrap().clone());
@@ -601,7 +609,7 @@ mod tests {
     }
 
     #[test]
-    fn a_distance_is_a_share_of_what_is_allowed() {
+    fn distance_is_share_of_tolerance() {
         let within = |share, least| Within { share, least };
         let near = |found: f64, expected: f64| assert!((found - expected).abs() < 1e-9, "{found}");
         near(within(0.15, 0.0).distance(9.0, 10.0), -1.0 / 1.5);
@@ -612,7 +620,7 @@ mod tests {
     }
 
     #[test]
-    fn a_claim_about_what_others_report_is_a_bound_about_that() {
+    fn near_claim_is_bound_around_published_number() {
         let bound = |value: f64, near: Value| {
             let json = json!({ "text": "t", "arms": ["newreno"], "value": ["goodput_mbps"],
                                "near": near, "published": [{ "value": value, "source": "s" }] });
@@ -625,14 +633,14 @@ mod tests {
     }
 
     #[test]
-    fn the_claims_of_the_repository_name_arms_cells_and_metrics_that_there_are() {
+    fn repository_claims_name_existing_parts() {
         let claims = Claims::builtin();
         assert!(claims.plan.len() > 5);
         for study in &claims.study {
             let folder = format!("{}/", study.folder());
             assert!(claims.plan.iter().any(|plan| plan.name.starts_with(&folder)), "{folder}");
         }
-        for claims in claims.plan.iter().filter(|it| !it.seeds.is_empty()) {
+        for claims in &claims.plan {
             let plan = match claims.as_published {
                 true => claims.plan(BESIDE).unwrap(),
                 false => Plan::load(&claims.name, &[]).unwrap(),

@@ -15,7 +15,7 @@ const CONFIDENCE: f64 = 0.95;
 pub const VALUES_MIN: usize = 6;
 
 /// Caption for the edges of an [`Interval`]: their confidence holds from [`VALUES_MIN`] values on.
-pub const INTERVAL_WORDS: &str = "95 % interval, or the range of fewer than six seeds";
+pub const INTERVAL_WORDS: &str = "95 % interval (with fewer than six seeds: the range)";
 
 /// A median with its 95 % interval, or with the range of fewer than [`VALUES_MIN`] values.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -85,7 +85,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_interval_covers_the_median_in_nineteen_of_twenty_cases() {
+    fn interval_covers_median_in_95_percent() {
         let mut random = Streams::new(7).stream("samples");
         let mut covered = 0;
         let cases = 120;
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn the_median_of_an_even_number_lies_between_the_middle_two() {
+    fn even_median_averages_the_middle_two() {
         assert_eq!(median_of(&mut [4.0, 1.0, 3.0, 2.0]), 2.5);
         assert_eq!(median_of(&mut [9.0, 1.0, 3.0]), 3.0);
     }

@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn the_median_meets_a_bound_and_only_the_whole_interval_fails_it() {
+    fn median_meets_bound_whole_interval_fails_it() {
         let most = Bound::at_most(1.0);
         assert_eq!(judge(most, &[0.8, 1.0, 5.0]), Verdict::Met);
         assert_eq!(judge(most, &[0.9, 1.1, 1.2]), Verdict::Open);
@@ -315,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn runs_that_ended_with_a_box_are_outside_of_every_bound() {
+    fn died_runs_are_outside_every_bound() {
         for bound in [Bound::at_most(1.0), Bound::at_least(1.0), Bound::within(1.0)] {
             let inside = if bound.holds(1.0) { 1.0 } else { 0.0 };
             let missed = bound.missed();
@@ -327,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn an_interval_on_one_side_of_the_bound_settles_it() {
+    fn one_sided_interval_settles_the_verdict() {
         let interval = |low, high| Interval { median: (low + high) / 2.0, low, high };
         let bound = Bound::at_least(0.98);
         assert!(bound.is_settled(interval(0.98, 1.01)));
@@ -336,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_amiss_is_said_with_the_runs_behind_it() {
+    fn failed_claims_list_their_runs() {
         let made = |arm: &str, runs, rejected| Made { arm: arm.into(), runs, rejected };
         let behind = Behind {
             values: 3,

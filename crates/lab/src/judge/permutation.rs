@@ -167,7 +167,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn exchanges_are_all_there_and_what_was_seen_is_first() {
+    fn permutations_are_complete_and_observed_is_first() {
         let pairs = Units::Pairs(4).exchanges();
         assert_eq!((pairs.len(), &pairs[0][..]), (8, &[1.0; 4][..]));
         let units = Units::Runs { first: 2, second: 3 };
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn a_figure_that_moves_in_every_pair_is_called_and_one_that_wavers_is_not() {
+    fn consistent_change_is_significant_wavering_is_not() {
         let moved: Vec<Option<f64>> =
             (0..10).map(|unit| Some(1.0 + 0.01 * f64::from(unit))).collect();
         let wavers = (0..10).map(|unit| Some(if unit % 2 == 0 { 1.0 } else { -1.2 })).collect();
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn a_unit_without_the_figure_counts_for_neither_side() {
+    fn unit_without_figure_counts_for_neither_side() {
         let units = Units::Runs { first: 5, second: 5 };
         let mut values: Vec<Option<f64>> =
             (0..10).map(|unit| Some(if unit < 5 { 3.0 } else { 4.0 })).collect();
@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn sides_that_are_equal_are_called_different_as_seldom_as_the_level_says() {
+    fn false_alarm_rate_matches_the_level() {
         let mut random = Streams::new(11).stream("equal");
         let mut calls = 0;
         for _ in 0..100 {

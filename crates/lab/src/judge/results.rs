@@ -1,6 +1,6 @@
 //! Results of a plan on one back end, by seed and for all seeds together.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use anyhow::Result;
 use serde_json::Value;
@@ -57,22 +57,6 @@ impl ClaimResults {
             }
         }
         Ok(results.summarised(store)?)
-    }
-
-    /// Results of `runs` that are in no store and have neither requests nor samples: one run per arm, cell
-    /// and seed.
-    ///
-    /// # Errors
-    /// The runs cannot be pooled.
-    pub fn of_runs(
-        arms: Vec<String>,
-        cells: Vec<String>,
-        runs: Vec<Run>,
-    ) -> Result<Self, StoreError> {
-        let seeds: BTreeSet<u64> = runs.iter().map(|run| run.key.seed).collect();
-        let seeds = seeds.into_iter().collect();
-        let results = Self { arms, cells, seeds, runs, ..Self::default() };
-        results.summarised(&Store::in_memory()?)
     }
 
     fn summarised(mut self, store: &Store) -> Result<Self, StoreError> {
@@ -209,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn every_attempt_of_a_program_is_read_and_the_arms_are_compared_seed_by_seed() {
+    fn all_attempts_are_read_and_seeds_paired() {
         let folder = tempfile::tempdir().unwrap();
         let mut store = Store::create(folder.path()).unwrap();
         let claim = json!({ "text": "t", "arms": ["copa"], "at_most": 0.5,

@@ -23,7 +23,8 @@ const COLUMNS: [(&str, ColumnKind); 12] = [
     ("runs", ColumnKind::Text),
     ("commit", ColumnKind::Text),
 ];
-const IN_MEMORY: &str = "memory takes every write";
+/// Why writing a table cannot fail.
+const IN_MEMORY: &str = "writing to memory cannot fail";
 
 /// Titles and rows.
 pub type PlainTable = (Vec<String>, Vec<Vec<String>>);
@@ -101,7 +102,7 @@ pub fn csv<'a>(claims: impl Iterator<Item = &'a Judged>) -> String {
     let columns = COLUMNS.map(|(name, kind)| Column::new(name, kind));
     let mut csv = Csv::new(&mut text, &columns).expect(IN_MEMORY);
     for judged in claims {
-        // Parts of `forebay platforms` have no back end.
+        // The demo has no back end.
         let (plan, back_end) = judged.of.split_once('@').unwrap_or((judged.of.as_str(), ""));
         let [value, low, high] = match judged.interval {
             Some(Interval { median, low, high }) => [median, low, high].map(Some),
@@ -147,13 +148,13 @@ pub fn counts_by_folder<'a>(claims: impl Iterator<Item = &'a Judged> + Clone) ->
     text
 }
 
-/// Counts in words: `3 met, 1 failed, 0 open, 2 not shown, 5 reported; 1 otherwise than before`.
+/// Counts in words: `3 met, 1 failed, 0 open, 2 not shown, 5 reported; 1 changed since ..`.
 pub fn counts<'a>(claims: impl Iterator<Item = &'a Judged> + Clone) -> String {
     let otherwise = claims.clone().filter(|judged| judged.before.is_some()).count();
     let [met, failed, open, not_shown, reported] = by_verdict(claims);
     format!(
         "{met} met, {failed} failed, {open} open, {not_shown} not shown, {reported} reported; \
-         {otherwise} otherwise than before"
+         {otherwise} changed since the last verdict"
     )
 }
 
@@ -206,7 +207,8 @@ mod tests {
             | platforms | 0 | 1 | 0 | 0 | 0 | 1 |\n\
             | all | 1 | 1 | 0 | 1 | 0 | 3 |\n";
         assert_eq!(counts_by_folder(all.iter()), expected);
-        let expected = "1 met, 1 failed, 0 open, 1 not shown, 0 reported; 1 otherwise than before";
+        let expected = "1 met, 1 failed, 0 open, 1 not shown, 0 reported; 1 changed \
+                        since the last verdict";
         assert_eq!(counts(all.iter()), expected);
     }
 }

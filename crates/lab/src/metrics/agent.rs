@@ -9,32 +9,34 @@ use super::entry::{Entry, OWN, entry};
 /// Metrics of an agent.
 #[rustfmt::skip]
 pub const METRICS: &[Entry] = &[
-    entry("agent_reports", "run arm", "", Mean, "reports that the agent of the flows took",
+    entry("agent_reports", "run arm", "", Mean, "reports that the flows' agent read",
         "#{reports taken}", OWN),
-    entry("agent_missed", "run arm", "", Sum, "reports to the agent that found no room",
+    entry("agent_missed", "run arm", "", Sum,
+        "reports dropped because the buffer to the agent was full",
         "#{reports lost}", OWN),
     entry("agent_decisions", "run arm", "", Mean, "decisions that the agent handed to the kernel",
         "#{decisions}", OWN),
-    entry("agent_stale", "run arm", "", Sum, "decisions that the agent withheld as too late",
+    entry("agent_stale", "run arm", "", Sum, "decisions that the agent discarded as too late",
         "#{decisions withheld}", OWN),
     entry("agent_failed", "run arm", "", Sum, "connections whose algorithm failed",
         "#{connections}", OWN),
     entry("agent_fallbacks", "run arm", "", Sum,
-        "times that the kernel's own law took a connection, since no answer came in time",
+        "times a connection fell back to the kernel's own algorithm because no decision arrived in \
+         time",
         "#{times}", OWN),
     entry("agent_fell_back", "run arm", "", Min,
-        "connections that the kernel's own law took after the first fault that hit the agent",
+        "connections that fell back to the kernel's own algorithm after the agent's first fault",
         "#{connections}", OWN),
     entry("agent_fallback_last_ms", "run arm", "ms", Max,
-        "from the first fault that hit the agent until the kernel's own law had the last of its \
-         connections, by the kernel's own records",
+        "time from the agent's first fault until its last connection had fallen back to the \
+         kernel's own algorithm, by the kernel's records",
         "max(fallback - fault)", OWN),
     entry("agent_fallback_late_ms", "run arm", "ms", Max,
-        "by how much that was more than four smoothed round trips of the connection, or 100 ms if that \
-         is longer, where it was most; 0 where the peer was silent in between and no timer ran out",
+        "largest delay of a fallback beyond its limit: the longer of 100 ms and four smoothed \
+         round trips of the connection. 0 if the peer was silent meanwhile and no timer expired",
         "max(0, fallback - fault - max(4 sRTT, 100 ms))", OWN),
     entry("agent_resumed", "run arm", "", Min,
-        "connections among agent_fell_back that an agent decided for again",
+        "connections counted in agent_fell_back that an agent controlled again later",
         "#{connections}", OWN),
 ];
 

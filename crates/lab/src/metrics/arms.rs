@@ -27,82 +27,88 @@ pub const OF_CURVES: [&str; 9] = [
 #[rustfmt::skip]
 pub const METRICS: &[Entry] = &[
     entry("slowdown_p50_over_status_quo", "arm", "", Mean,
-        "median slowdown over that of status_quo",
+        "median slowdown divided by the median slowdown in status_quo",
         "slowdown_p50 / slowdown_p50 of status_quo", BUNDLER),
     entry("slowdown_p99_over_status_quo", "arm", "", Mean,
-        "99th percentile of the slowdown over that of status_quo",
+        "99th percentile of the slowdown divided by its value in status_quo",
         "slowdown_p99 / slowdown_p99 of status_quo", BUNDLER),
     entry("fct_p50_over_status_quo", "arm", "", Mean,
-        "median completion time over that of status_quo",
+        "median completion time divided by its value in status_quo",
         "fct_p50_ms / fct_p50_ms of status_quo", OWN),
     entry("slowdown_p50_over_in_network_fq", "arm", "", Mean,
-        "median slowdown over that of in_network_fq",
+        "median slowdown divided by the median slowdown in in_network_fq",
         "slowdown_p50 / slowdown_p50 of in_network_fq", BUNDLER),
     entry("gap_closed", "arm", "", Mean,
-        "(status_quo - arm) / (status_quo - in_network_fq) of the median slowdown",
+        "share of the gap in median slowdown between status_quo and in_network_fq that the arm \
+         closes; 1: all of it",
         "(s_quo - s) / (s_quo - s_network), s = slowdown_p50", OWN),
     entry("large_paired_ratio_geomean", "arm", "", Mean,
-        "geometric mean, over large requests, of slowdown over the request's slowdown in status_quo",
+        "geometric mean, over large requests, of a request's slowdown divided by the same \
+         request's slowdown in status_quo",
         "exp(mean(ln(slowdown / slowdown of the same request in status_quo)))", OWN),
-    entry("bytes_over_status_quo", "arm", "", Mean, "payload bytes over those of status_quo",
+    entry("bytes_over_status_quo", "arm", "", Mean,
+        "payload bytes divided by the payload bytes in status_quo",
         "goodput_mbps / goodput_mbps of status_quo", OWN),
     entry("queue_total_over_status_quo", "arm", "", Mean,
-        "bottleneck and sendbox queues over those of status_quo",
+        "bottleneck and sendbox queues together, divided by their value in status_quo",
         "queue_total_mean_packets / queue_total_mean_packets of status_quo", OWN),
     entry("sites_better", "flow", "", Mean,
-        "share of the sites that send the flow whose geometric mean of slowdowns is below that in status_quo by more \
-         than 5 % and than chance makes of it; with [topology]",
+        "share of the sending sites that got faster: their geometric mean of slowdowns is below \
+         status_quo by more than 5 % and more than sites_noise; with [topology]",
         "#{sites: s < s_quo / d} / #{sites}, d = max(1.05, 1 + sites_noise), s = site_slowdown", OWN),
     entry("sites_worse", "flow", "", Mean,
-        "share of the sites that send the flow whose geometric mean of slowdowns is above that in status_quo by more \
-         than 5 % and than chance makes of it; with [topology]",
+        "share of the sending sites that got slower: their geometric mean of slowdowns is above \
+         status_quo by more than 5 % and more than sites_noise; with [topology]",
         "#{sites: s > s_quo d} / #{sites}, d = max(1.05, 1 + sites_noise), s = site_slowdown", OWN),
     entry("sites_noise", "flow", "", Mean,
-        "change of a site's geometric mean of slowdowns within which 95 % of the sites that send the flow stay from \
-         status_quo to status_quo_again, an arm that does the same with packets that come at other times; with \
-         [topology]",
+        "change by chance of a site's geometric mean of slowdowns: 95 % of the sending sites \
+         change less from status_quo to status_quo_again, the same arm with other packet times; \
+         with [topology]",
         "exp(Q95(abs(ln(s_again / s_quo)))) - 1, s = site_slowdown", OWN),
     entry("harm_throughput", "flow", "", Mean,
-        "share of the goodput that a flow has in the arm solo, where it runs alone, and not beside the others of this \
-         arm, which live shorter there; below 0: it has more",
+        "share of its solo goodput that a flow loses to the competing flows of this arm; below 0: \
+         it gains. In the arm solo, the flow runs alone for most of the time",
         "(x_solo - x) / x_solo, x = goodput_mbps", HARM),
     entry("harm_delay", "flow", "", Mean,
-        "share of a flow's smoothed round trip that it does not have in the arm solo, where it runs alone",
+        "share of a flow's smoothed round trip that its competitors add: the increase over the arm \
+         solo, where it runs alone",
         "(x - x_solo) / x, x = mean_srtt_l4", HARM),
     entry("harm_fct", "flow", "", Mean,
-        "share of the median completion time of a flow's requests that they do not take in the arm solo, where the \
-         flow runs alone",
+        "share of the median completion time of a flow's requests that its competitors add: the \
+         increase over the arm solo, where the flow runs alone",
         "(x - x_solo) / x, x = fct_p50_ms", HARM),
     entry("harm_loss", "flow", "", Mean,
-        "share of the segments that a flow sends again for each byte that it does not send again in the arm solo, \
-         where it runs alone",
+        "share of a flow's retransmissions per payload byte that its competitors cause: the \
+         increase over the arm solo, where the flow runs alone",
         "(x - x_solo) / x, x = total_retransmissions_l4 / payload_bytes of a run", HARM),
     entry("nrmse_cwnd", "flow", "%", Mean,
-        "error of the window's curve, a mean over runs, compared with the baseline's; with [curves], of a greedy \
-         flow of one connection",
+        "normalised root mean square difference between the arm's congestion window over time and \
+         the baseline's; both are means over runs. With [curves], for greedy flows with one \
+         connection",
         "100 sqrt(mean((x - x_base)^2)) / mean(x_base), x window in a bin", CURVES),
     entry("nrmse_bitrate", "flow", "%", Mean,
-        "error of the curve of the payload read, likewise",
+        "like nrmse_cwnd, for the payload read over time",
         "100 sqrt(mean((x - x_base)^2)) / mean(x_base), x payload in a bin", CURVES),
     entry("nrmse_rtt", "flow", "%", Mean,
-        "error of the curve of the smoothed round trip, likewise",
+        "like nrmse_cwnd, for the smoothed round trip over time",
         "100 sqrt(mean((x - x_base)^2)) / mean(x_base), x sRTT in a bin", CURVES),
     entry("bitrate_off", "flow", "%", Mean,
-        "by how much the payload read within [curves] differs from the baseline's",
+        "difference from the baseline in payload read during the [curves] interval",
         "100 (x / x_base - 1), x payload", OWN),
     entry("slow_start_resent", "flow", "segments", Mean,
-        "segments sent again in slow start, which ends with the key slow_start of [curves]",
-        "#{segments sent again}", OWN),
+        "segments retransmitted in slow start, which ends at the time that the key slow_start of \
+         [curves] gives",
+        "#{segments retransmitted}", OWN),
     entry("slow_start_resent_beyond", "flow", "segments", Mean,
-        "segments sent again in slow start beyond twice the baseline's",
+        "segments retransmitted in slow start, minus twice the baseline's number",
         "x - 2 x_base, x = slow_start_resent", OWN),
     entry("slow_start_peak", "flow", "segments", Mean, "largest window in slow start",
         "max(cwnd / MSS)", OWN),
     entry("slow_start_peak_off", "flow", "%", Mean,
-        "by how much the largest window in slow start differs from the baseline's",
+        "difference from the baseline in the largest window of slow start",
         "100 (x / x_base - 1), x = slow_start_peak", OWN),
     entry("half_bdp_later_ms", "flow", "ms", Mean,
-        "by how much later than the baseline's the window reaches half a bandwidth-delay product; 10^9 if in some run \
-         it does not",
+        "delay after the baseline until the window reaches half a bandwidth-delay product; 10^9 if \
+         a run never reaches it",
         "x - x_base, x = half_bdp_after_ms", OWN),
 ];

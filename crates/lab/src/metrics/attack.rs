@@ -23,17 +23,17 @@ pub const METRICS: &[Entry] = &[
     entry("attack_sent", "run arm", "", Sum, "hostile messages sent; also by [kind]",
         "#{messages}", OWN),
     entry("attack_refused", "run arm", "", Sum,
-        "hostile messages that the attacker's own socket refused",
+        "hostile messages that the attacker's own socket could not send",
         "#{messages refused}", OWN),
     entry("attack_received", "run arm", "", Sum,
-        "datagrams that the attacked box read, its peer's among them",
+        "datagrams that the attacked sendbox or receivebox read, including its peer's",
         "#{datagrams read}", OWN),
     entry("attack_rejected", "run arm", "", Sum,
-        "datagrams that the attacked box rejected; also by [reason]",
+        "datagrams that the attacked sendbox or receivebox rejected; also by [reason]",
         "#{datagrams rejected}", OWN),
     entry("attack_counted", "run arm", "", Min,
-        "by [kind]: datagrams rejected for a reason of that kind over those of the kind that \
-         arrived, reckoned by the kind's share of what was sent",
+        "by [kind]: rejected datagrams of the kind divided by the arrived datagrams of the kind, \
+         estimated from the kind's share of all sent messages",
         "rejected_kind / (sent_kind min(1, received / (sent - refused)))", OWN),
 ];
 
@@ -77,7 +77,7 @@ mod tests {
     use crate::metrics::describe;
 
     #[test]
-    fn every_kind_is_counted_beside_the_sum_and_described() {
+    fn every_kind_is_counted_and_described() {
         let counts = |kinds: &[(&str, u64)]| {
             kinds.iter().map(|(kind, count)| (kind.to_string(), *count)).collect()
         };

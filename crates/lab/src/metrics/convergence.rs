@@ -21,9 +21,9 @@ const NEAR: f64 = 0.25;
 #[rustfmt::skip]
 pub const METRICS: &[Entry] = &[
     entry("converged_after_s", "run arm", "s", Max,
-        "longest time from a start or an end of a greedy connection, or a step of its link's rate, until each of \
-         those on the link had an equal share of the rate within 25 % in each of five seconds, at most to the \
-         next start, end or step; times below 5 s are left out",
+        "longest time until all greedy connections on a link converge: each within 25 % of an \
+         equal share for five seconds. Counted from a start, an end or a rate change to the next \
+         one at most; gaps below 5 s are skipped",
         "max over changes of min{t: abs(n x_i / C - 1) <= 0.25 in each second of t .. t + 5 s, for all i} - change",
         "convergence time of PCC (Dong et al., NSDI 2015)"),
 ];
@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn a_connection_has_converged_when_it_keeps_its_share_for_five_seconds() {
+    fn convergence_needs_five_seconds_at_share() {
         assert_eq!(converged_after(&[(0, &[90])], &[]), Some(0.0));
         // The first near period lasts only three seconds. Every window of a second must be near, also those
         // that begin within a second.
@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn the_second_of_two_asks_for_half_of_the_link() {
+    fn second_connection_converges_to_half_the_link() {
         // Alone for 8 s; from then on the share is 48 Mbit/s, which both reach 4 s later.
         let first: &[u64] = &[90, 90, 90, 90, 90, 90, 90, 90, 80, 70, 65, 65, 48];
         let after = converged_after(&[(0, first), (8, &[10, 20, 25, 30, 46])], &[]).unwrap();
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn a_step_of_the_rate_begins_anew_and_short_times_are_left_out() {
+    fn rate_step_restarts_and_short_gaps_are_skipped() {
         let step = |s, mbps| Change {
             at: Duration::from_secs(s),
             rate: Some(Rate::from_mbit_per_sec(mbps)),

@@ -47,10 +47,11 @@ pub const HOLES: [(&str, &[&str]); 3] = [
 ];
 
 /// How formulas of entries are written.
-pub const NOTATION: &str = "<x> is the mean of x over time, each value held until the next one; mean, sd, sum, max \
-    and Qp are the mean, the standard deviation, the sum, the greatest and the p-th percentile of samples (type 7 of \
-    Hyndman and Fan), Qp<x> is a percentile over time; #{..} is how many there are. C is the rate of the flow's link \
-    or of the link itself, D the two-way propagation delay, both those in force.";
+pub const NOTATION: &str = "<x> is the mean of x over time; each value holds until the next one. \
+                            mean, sd, sum and max are taken over samples. Qp is the p-th \
+                            percentile of samples (type 7 of Hyndman and Fan), Qp<x> a percentile \
+                            over time. #{..} is a count. C is the current rate of the link (for a \
+                            flow: of its link), D the current two-way propagation delay.";
 
 /// Source of metrics defined in this project.
 pub(crate) const OWN: &str = "forebay";

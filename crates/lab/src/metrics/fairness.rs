@@ -25,22 +25,24 @@ const STARVED: f64 = 0.1;
 #[rustfmt::skip]
 pub const METRICS: &[Entry] = &[
     entry("unfairness_max", "run arm", "", Max,
-        "farthest that a greedy connection was from the mean of all that ran, over that mean, in any second \
-         from 2 s after each start or end on",
+        "largest relative deviation of a greedy connection from the mean of all running ones in \
+         any second, not counting 2 s after each start or end",
         "max(abs(x_i / mean(x) - 1)), x bytes in 1 s", OWN),
     entry("fair_after_s", "run arm", "s", Max,
-        "longest time from a start or an end until each greedy connection first was within 5 % of its share \
-         for a second, at most to the next start or end",
+        "longest time from a start or an end until all greedy connections are within 5 % of their \
+         fair share for one second; counted to the next start or end at most",
         "max over changes of min{t: abs(x_i / mean(x) - 1) <= 0.05 for all i} - change", "RFC 5166 section 2.3"),
     entry("jain_mean", "run arm", "", Mean,
-        "Jain's index of what greedy connections got in a second, mean of the seconds in which at least two ran",
+        "Jain's fairness index of the greedy connections' bytes per second, mean over the seconds \
+         in which at least two ran",
         "mean(sum(x)^2 / (n sum(x^2))), x bytes in 1 s", JAIN),
     entry("jain_min", "run arm", "", Min,
-        "least Jain's index of what greedy connections got in a second, from 2 s after each start or end on",
+        "lowest Jain's fairness index of the greedy connections' bytes in one second, not counting \
+         2 s after each start or end",
         "min(sum(x)^2 / (n sum(x^2))), x bytes in 1 s", JAIN),
     entry("starved_s", "run flow arm", "s", Max,
-        "seconds in which a greedy connection got less than a tenth of the mean of all that ran, from 2 s after \
-         each start or end on; of several connections the one with the most",
+        "seconds in which a greedy connection got less than a tenth of the mean of all running \
+         ones, not counting 2 s after each start or end; the worst connection counts",
         "max over i of #{seconds: x_i < 0.1 mean(x)}", "starvation as a ratio of throughputs: Arun et al., SIGCOMM 2022"),
 ];
 
@@ -220,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn shares_are_judged_from_two_seconds_after_a_start() {
+    fn first_two_seconds_after_start_are_ignored() {
         // A quarter for 1.5 s, then half, but 45 % in the last second.
         let second = [&[25; 15][..], &[50; 45], &[45; 10]].concat();
         let fairness = found(&second);
@@ -238,14 +240,14 @@ mod tests {
     }
 
     #[test]
-    fn a_connection_that_never_has_its_share_is_unfair_to_the_end() {
+    fn unfair_connection_counts_until_the_end() {
         let metrics = found(&[10; 70]).metrics();
         assert!((metrics.get("unfairness_max").unwrap() - 0.8).abs() < 1e-9);
         assert!((metrics.get("fair_after_s").unwrap() - 7.0).abs() < 1e-9);
     }
 
     #[test]
-    fn a_connection_with_less_than_a_tenth_of_the_mean_is_starved() {
+    fn below_tenth_of_mean_is_starved() {
         // The mean is 50. 4 in the first three seconds, with two to settle; then 5 for two seconds; then 4
         // for two.
         let fairness = found(&[&[4; 30][..], &[5; 20], &[4; 20]].concat());

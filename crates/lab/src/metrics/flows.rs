@@ -15,8 +15,9 @@ use crate::experiment::Experiment;
 
 /// Length of the bins in [`FlowRecord::bytes_per_100ms`].
 pub const BIN_NS: u64 = 100_000_000;
-/// Least length of a drift (s), and most parts of one: its cost grows with the square of the parts.
+/// Fewest parts of a drift, seconds of a short run: with fewer there is no drift.
 const DRIFT_MIN: usize = 5;
+/// Most parts of a drift: the cost of the slope grows with the square of the parts.
 const DRIFT_MAX: usize = 100;
 
 /// Metrics of flows.
@@ -26,139 +27,153 @@ pub const METRICS: &[Entry] = &[
         "payload read by the receivers between warm-up and end of arrivals",
         "8 bytes read / time", "RFC 2647 section 3.17"),
     entry("payload_bytes", "run flow arm", "B", Mean,
-        "payload read by the receivers between warm-up and end of arrivals, in bytes",
+        "payload bytes read by the receivers between warm-up and end of arrivals",
         "bytes read", OWN),
     entry("throughput_{p}_mbps", "run flow arm", "Mbit/s", Mean,
-        "percentile of the payload read in 100 ms while the flow lives, the warm-up left out",
+        "percentile of the receivers' read rate over 100 ms intervals of the flow's lifetime after \
+         the warm-up",
         "Qp(8 bytes read in 100 ms / 100 ms)", "RFC 5166 section 2.1"),
     entry("mean_throughput_l4", "run flow arm", "Mbit/s", Mean,
-        "payload arriving at the receiving TCP; counted where it is read",
+        "payload arriving at the receiving TCP; counted when the application reads it",
         "8 bytes / life", CCPERF),
-    entry("mean_throughput_l7", "run flow arm", "Mbit/s", Mean, "payload read by the receiver",
+    entry("mean_throughput_l7", "run flow arm", "Mbit/s", Mean,
+        "payload read by the receiving application",
         "8 bytes read / life", CCPERF),
     entry("cov_throughput_l7", "run flow arm", "", Mean,
-        "standard deviation over mean of the payload read in 100 ms",
+        "coefficient of variation (standard deviation divided by mean) of the payload read per 100 \
+         ms",
         "sd(bytes in 100 ms) / mean(bytes in 100 ms)", CCPERF),
     entry("throughput_drift", "run flow arm", "", Mean,
-        "by how much the payload read in a second changed from warm-up to end, over its median: a flow that is \
-         far from 0 was not steady",
+        "trend of the read rate from warm-up to end, divided by its median; far from 0: the flow \
+         was not in a steady state",
         "(length - 1 s) median((x_j - x_i) / (t_j - t_i)) / median(x), seconds i < j",
-        "slope of Theil and Sen, as the convergence test of TriScale has it (Jacob et al., JSys 2021)"),
+        "Theil-Sen slope, as in the convergence test of TriScale (Jacob et al., JSys 2021)"),
     entry("mean_cwnd_l4", "flow", "segments", Mean,
-        "window over the life of the flow; emulator: of flows of at most ten connections", "<cwnd / MSS>", CCPERF),
+        "mean congestion window over the flow's lifetime; emulator: only flows with at most ten \
+         connections", "<cwnd / MSS>", CCPERF),
     entry("peak_cwnd_l4", "flow", "segments", Max,
-        "largest window in the life of the flow, looked at every 10 ms; emulator: of flows of at most \
-         ten connections",
+        "largest congestion window in the flow's lifetime, sampled every 10 ms; emulator: only \
+         flows with at most ten connections",
         "max(cwnd / MSS)", OWN),
     entry("half_bdp_after_ms", "flow", "ms", Mean,
-        "from the flow's start until its window reached half a bandwidth-delay product",
+        "time from the flow's start until its congestion window reaches half a bandwidth-delay \
+         product",
         "min{t: cwnd(t) >= C D / 2} - start", OWN),
     entry("mean_in_flight_l4", "flow", "segments", Mean,
-        "segments outstanding and not SACKed or lost, over the life of the flow; emulator: of flows of at \
-         most ten connections",
+        "mean segments in flight (sent, neither acknowledged, SACKed nor lost) over the flow's \
+         lifetime; emulator: only flows with at most ten connections",
         "<in flight / MSS>", CCPERF),
     entry("cov_in_flight_l4", "flow", "", Mean,
-        "standard deviation over mean of the segments outstanding, over the life of the flow; emulator: of flows \
-         of at most ten connections",
+        "coefficient of variation (standard deviation divided by mean) of the segments in flight \
+         over the flow's lifetime; emulator: only flows with at most ten connections",
         "sqrt(<f^2> - <f>^2) / <f>, f in flight", CCPERF),
     entry("mean_srtt_l4", "run flow arm", "ms", Mean,
-        "smoothed round trip over the life of the flow, of the run the mean of its greedy connections; emulator: \
-         of flows of at most ten connections",
+        "mean smoothed round trip over the flow's lifetime; for a run, mean over its greedy \
+         connections; emulator: only flows with at most ten connections",
         "<sRTT>", CCPERF),
     entry("mean_est_qdelay_l4", "flow", "ms", Mean,
-        "smoothed round trip less the propagation delay, over the life of the flow; emulator: of flows of at \
-         most ten connections",
+        "estimated queueing delay: smoothed round trip minus propagation delay, mean over the \
+         flow's lifetime; emulator: only flows with at most ten connections",
         "<sRTT> - <D>", CCPERF),
     entry("srtt_{p}_ms", "flow", "ms", Mean,
-        "percentile of the smoothed round trip over the time between warm-up and the flow's end, of flows of at \
-         most ten connections",
+        "percentile over time of the smoothed round trip between warm-up and the flow's end; only \
+         flows with at most ten connections",
         "Qp<sRTT>", "RFC 5166 section 2.1"),
     entry("queueing_{p}_ms", "flow", "ms", Mean,
-        "percentile of the smoothed round trip less the propagation delay over the time between warm-up and the \
-         flow's end, of flows of at most ten connections",
-        "Qp<sRTT - D>, D that of the plan before any change", "RFC 5166 section 2.1"),
+        "percentile over time of the queueing delay (smoothed round trip minus propagation delay) \
+         between warm-up and the flow's end; only flows with at most ten connections",
+        "Qp<sRTT - D>, D from the plan, before any change", "RFC 5166 section 2.1"),
     entry("mean_idt_ewma_l4", "flow", "ms", Mean,
-        "moving mean of the time between departures, over the life of the flow (simulator)",
+        "moving average (EWMA) of the time between sent packets, mean over the flow's lifetime \
+         (simulator)",
         "<g>, g = 7/8 g + 1/8 gap at each departure", CCPERF),
     entry("mean_sending_rate_l4", "flow", "Mbit/s", Mean,
-        "payload sent, repairs included, over the life of the flow (simulator)", "8 bytes sent / life", CCPERF),
+        "payload sent, including retransmissions, over the flow's lifetime (simulator)",
+        "8 bytes sent / life", CCPERF),
     entry("mean_sending_rate_l7", "flow", "Mbit/s", Mean,
-        "payload written, a full send buffer included, over the life of the flow (simulator)",
+        "payload written by the application, including a full send buffer, over the flow's \
+         lifetime (simulator)",
         "8 bytes written / life", CCPERF),
     entry("mean_delivery_rate_l4", "flow", "Mbit/s", Mean,
-        "payload delivered in the last smoothed round trip, looked at every 10 ms of the flow's life, of flows of \
-         at most ten connections",
+        "mean delivery rate: payload delivered in the last smoothed round trip, sampled every 10 \
+         ms of the flow's lifetime; only flows with at most ten connections",
         "<8 (d(t) - d(t - sRTT)) / sRTT>, d delivered bytes", CCPERF),
     entry("mean_one_way_delay_l7", "flow", "ms", Mean,
-        "from write to read, the wait in the send buffer included, over the life of the flow (simulator)",
+        "mean time from write to read, including the wait in the send buffer, over the flow's \
+         lifetime (simulator)",
         "<time read - time written>", CCPERF),
     entry("cov_throughput_l4", "flow", "", Mean,
-        "standard deviation over mean of the payload that arrived in 50 ms, over the life of the flow (simulator)",
+        "coefficient of variation (standard deviation divided by mean) of the payload arriving per \
+         50 ms, over the flow's lifetime (simulator)",
         "sd(bytes in 50 ms) / mean(bytes in 50 ms)", CCPERF),
     entry("mean_network_power_l4", "flow", "Mbit/s^2", Mean,
-        "throughput over smoothed round trip, mean over 50 ms in the life of the flow (simulator)",
+        "network power: throughput divided by smoothed round trip, mean over the 50 ms intervals \
+         of the flow's lifetime (simulator)",
         "mean(x / sRTT)", CCPERF),
     entry("mean_utility_pf_l4", "flow", "", Mean,
-        "proportional fairness: logarithm of the throughput in 50 ms, those without a byte left out, over the life \
-         of the flow (simulator)",
+        "proportional-fairness utility: mean logarithm of the throughput per 50 ms of the flow's \
+         lifetime; intervals without a byte are skipped (simulator)",
         "mean(ln x), x in Mbit/s", CCPERF),
     entry("mean_utility_mpdf_l4", "flow", "s/Mbit", Mean,
-        "minimum potential delay fairness: less the reciprocal of the throughput in 50 ms, those without a byte \
-         left out, over the life of the flow (simulator)",
+        "minimum-potential-delay utility: negative mean reciprocal of the throughput per 50 ms of \
+         the flow's lifetime; intervals without a byte are skipped (simulator)",
         "mean(-1 / x), x in Mbit/s", CCPERF),
     entry("mean_utilization_bw_l4", "flow", "", Mean,
-        "payload read over what the link's rate allows, of each 100 ms of the flow's life after the warm-up; the \
-         rate of a trace is its mean",
+        "share of the link's rate that the payload read uses, mean over the 100 ms intervals of \
+         the flow's lifetime after the warm-up; a trace counts with its mean rate",
         "mean(x / C)", CCPERF),
     entry("mean_utilization_bdp_l4", "flow", "", Mean,
-        "segments outstanding over the full frames that the path holds, looked at every 10 ms of the flow's life, \
-         of flows of at most ten connections",
+        "segments in flight divided by the path's bandwidth-delay product in full frames, sampled \
+         every 10 ms of the flow's lifetime; only flows with at most ten connections",
         "<in flight / floor(C D / (8 frame))>, frame 1514 B", CCPERF),
     entry("mean_recovery_time_l4", "flow", "ms", Mean,
-        "length of a loss recovery, over the life of the flow (simulator)",
+        "mean duration of loss recovery over the flow's lifetime (simulator)",
         "mean(end of recovery - start of recovery)", CCPERF),
     entry("flow_completion_time_l4", "flow", "s", Mean,
-        "life of a greedy connection, which ends when it is told to", "stop - start", CCPERF),
+        "lifetime of a greedy connection, which ends at its planned stop", "stop - start", CCPERF),
     entry("total_retransmissions_l4", "run flow arm", "", Sum,
-        "segments sent again in the whole run, of the run those of its greedy connections; emulator: of flows of \
-         at most ten connections",
-        "#{segments sent again}", CCPERF),
+        "segments retransmitted in the whole run; for a run, by its greedy connections; emulator: \
+         only flows with at most ten connections",
+        "#{segments retransmitted}", CCPERF),
     entry("total_spurious_retransmissions_l4", "run flow arm", "", Sum,
-        "segments sent again that arrived beside the original, of the run those of its greedy connections; \
-         emulator: as D-SACK reports them, of flows of at most ten connections",
+        "spurious retransmissions: segments whose original also arrived; for a run, of its greedy \
+         connections; emulator: as D-SACK reports them, only flows with at most ten connections",
         "#{segments that arrived twice}", "RFC 3708 section 2, RFC 2883"),
     entry("total_rtos_l4", "run flow arm", "", Sum,
-        "retransmission timeouts in the whole run, of the run those of its greedy connections (simulator)",
+        "retransmission timeouts in the whole run; for a run, of its greedy connections \
+         (simulator)",
         "#{timeouts}", CCPERF),
     entry("limits_clamped", "flow", "", Sum,
-        "times that limits of an algorithm of one's own made no sense (a window of 0, infinity, no number) and were \
-         brought within bounds, in the whole run (simulator); only where there are any",
+        "invalid limits (a window of 0, infinity, NaN) that a user-supplied algorithm returned and \
+         the simulator clamped, in the whole run (simulator); absent if there were none",
         "#{answers}", OWN),
     entry("total_unreceived_l4", "flow", "", Sum,
-        "segments that an optimistic receiver acknowledged though they never came, those ahead of all that came \
-         left out, in the whole run (simulator)",
+        "segments that an optimistic receiver acknowledged but never received, not counting those \
+         beyond the newest received segment, in the whole run (simulator)",
         "#{acknowledged, not received}", "Savage et al., CCR 29(5), 1999"),
     entry("rwnd_limited_l4", "flow", "", Mean,
-        "share of the flow's life in which the window of a receiver that reads at a rate, and nothing else, kept \
-         its sender from sending (simulator)",
+        "share of the flow's lifetime in which only the receive window of a rate-limited reader \
+         kept the sender from sending (simulator)",
         "time(SND.NXT at the window's edge) / life", "Linux, tcpi_rwnd_limited"),
     entry("total_window_probes_l4", "flow", "", Sum,
-        "probes of a receiver's window that was shut, in the whole run (simulator)",
+        "probes of a closed receive window in the whole run (simulator)",
         "#{probes}", "RFC 9293 section 3.8.6.1"),
     entry("stall_max_s", "run flow arm", "s", Max,
-        "longest time without a byte, in steps of 100 ms",
+        "longest time without receiving a byte, in steps of 100 ms",
         "100 ms max(100 ms in a row with 0 bytes)", OWN),
     entry("boxes_died", "run arm", "", Sum,
-        "runs that ended with a box, or the agent, that ended by itself or not when it was told to: they \
-         have no other figure, and miss every bound",
+        "runs that ended because a sendbox, a receivebox or the agent exited on its own or did not \
+         stop on request; they have no other metrics and miss every bound",
         "#{runs}", OWN),
     entry("flows_failed", "run flow arm", "", Sum, "connections reset or failed", "#{connections}", OWN),
     entry("rtt_p50_ms", "run flow bundle arm", "ms", Mean,
-        "round trip: of pings, or as the sendbox estimates it", "Q50(RTT)", "RFC 2681"),
-    entry("rtt_p99_ms", "run flow arm", "ms", Mean, "99th percentile of pings", "Q99(RTT)", "RFC 2681"),
+        "median round trip: of pings, or for a bundle as the sendbox estimates it",
+        "Q50(RTT)", "RFC 2681"),
+    entry("rtt_p99_ms", "run flow arm", "ms", Mean, "99th percentile of the pings' round trip",
+        "Q99(RTT)", "RFC 2681"),
     entry("ping_queueing_mean_ms", "flow", "ms", Mean,
-        "queueing delay of a sparse flow: round trip of the pings under way less the propagation delay, both as means \
-         over the life of the flow",
+        "queueing delay of a sparse flow: round trip of the pings minus propagation delay, both as \
+         means over the flow's lifetime",
         "sum(RTT^2) / sum(RTT) - <D>", OWN),
     entry("datagrams_lost", "run flow arm", "", Sum, "datagrams that never arrived",
         "#{sent} - #{received}", "RFC 7680"),
@@ -437,7 +452,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_back_end_measured_is_averaged_or_added() {
+    fn back_end_measurements_are_averaged_or_added() {
         let row = |cwnd, rtos| FlowRecord {
             measured: vec![("mean_cwnd_l4", cwnd), ("total_rtos_l4", rtos)],
             ..FlowRecord::default()
@@ -450,7 +465,7 @@ mod tests {
     }
 
     #[test]
-    fn samples_give_means_the_peak_and_the_time_to_half_a_bdp() {
+    fn samples_give_means_peak_and_half_bdp_time() {
         let sample = |ms: u64, cwnd_segments, srtt_ms, retransmissions| TcpSample {
             at_ns: ms * 1_000_000,
             cwnd_segments,
@@ -491,7 +506,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rate_of_delivery_is_that_of_the_last_round_trip() {
+    fn delivery_rate_covers_the_last_round_trip() {
         let sample = |ms: u64, delivered_bytes| TcpSample {
             at_ns: ms * 1_000_000,
             srtt_ms: Some(20.0),
@@ -505,7 +520,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flow_that_grows_throughout_drifts_and_a_sawtooth_does_not() {
+    fn growing_flow_drifts_sawtooth_does_not() {
         // 1, 2, .. 9 in the seconds: by 8 over a median of 5.
         let grows: Vec<u64> = (0..90).map(|bin| 1 + bin / 10).collect();
         assert!((drift(&grows).unwrap() - 8.0 / 5.0).abs() < 1e-9);

@@ -36,7 +36,10 @@ use crate::experiment::Experiment;
 pub use address::Address;
 pub use arms::OF_CURVES;
 pub use bundles::Transition;
-pub use catalogue::{catalogue, describe, heading, unit, with_unit};
+pub use catalogue::{
+    catalogue, describe, heading, higher_is_better, is_sum, title, unit, with_unit,
+};
+pub use cost::disturbance;
 pub use entry::{Entry, HOLES, NOTATION, Pooling};
 pub use links::{LinkTruth, PacketLog, Reader};
 pub use requests::{OF_REQUESTS, Outcome};
@@ -143,6 +146,9 @@ impl Evaluation {
 
 /// Computes every metric of a run. Fails only if a packet log cannot be read.
 pub fn evaluate(experiment: &Experiment, rows: &RunRows) -> io::Result<Evaluation> {
+    if let Some(trial) = &rows.run.cost {
+        return Ok(cost::evaluate(experiment, trial));
+    }
     let known: Option<Vec<&LinkTruth>> = rows.packets.iter().map(PacketLog::truth).collect();
     if let Some(truths) = known {
         return Ok(evaluate_by(experiment, &rows.run, &truths));
@@ -296,7 +302,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_run_has_is_described_as_of_its_part() {
+    fn every_run_metric_is_described() {
         let (_, evaluation) = testing::invented_run();
         let parts = [
             ("flow", &evaluation.flows),
@@ -317,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hole_in_a_name_is_filled_with_percentiles() {
+    fn name_placeholders_match_percentiles() {
         let mut metrics = Metrics::default();
         metrics.put_quantiles("srtt_{p}_ms", |share| Some(share * 1000.0));
         let names: Vec<&str> = metrics.0.keys().map(String::as_str).collect();
@@ -326,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn the_window_of_an_attack_ends_a_second_after_it() {
+    fn attack_window_ends_one_second_later() {
         let mut experiment = testing::experiment();
         experiment.stop = Duration::from_secs(9);
         let attack = |began_s: u64, took_s: u64| AttackRecord {

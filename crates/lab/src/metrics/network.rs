@@ -14,27 +14,33 @@ use crate::experiment::Experiment;
 #[rustfmt::skip]
 pub const METRICS: &[Entry] = &[
     entry("agg_throughput_l4", "run arm", "Mbit/s", Mean,
-        "payload read by greedy connections, each over its life after the warm-up, added", "sum(x_i)", CCPERF),
+        "sum of the greedy connections' read rates, each over its lifetime after the \
+         warm-up", "sum(x_i)", CCPERF),
     entry("jain_throughput_l4", "run arm", "", Mean,
-        "Jain's index of what greedy connections read over their lives after the warm-up",
+        "Jain's fairness index of the greedy connections' read rates over their lifetimes after \
+         the warm-up",
         "sum(x_i)^2 / (n sum(x_i^2))", JAIN),
     entry("agg_utility_pf_l4", "run arm", "", Mean,
-        "proportional fairness: logarithms of what greedy connections read, added", "sum(ln x_i), x in Mbit/s", CCPERF),
+        "proportional-fairness utility: sum of the logarithms of the greedy connections' read \
+         rates", "sum(ln x_i), x in Mbit/s", CCPERF),
     entry("prod_throughput_l4", "run arm", "(Mbit/s)^n", Mean,
-        "proportional fairness as a product of what the n greedy connections read", "product of x_i", CCPERF),
+        "proportional fairness as a product of the read rates of the n greedy connections",
+        "product of x_i", CCPERF),
     entry("agg_utility_mpdf_l4", "run arm", "s/Mbit", Mean,
-        "minimum potential delay fairness: less the reciprocals of what greedy connections read, added",
+        "minimum-potential-delay utility: negative sum of the reciprocals of the greedy \
+         connections' read rates",
         "sum(-1 / x_i), x in Mbit/s", CCPERF),
     entry("agg_network_power_l4", "run arm", "Mbit/s^2", Mean,
-        "what greedy connections read, added, over the mean of their smoothed round trips",
+        "network power: sum of the greedy connections' read rates divided by the mean of their \
+         smoothed round trips",
         "sum(x_i) / mean(<sRTT_i>)", CCPERF),
     entry("agg_utilization_bw_l4", "run arm", "", Mean,
-        "payload read by greedy connections over what the link's rate allows, of each 100 ms after the warm-up, where \
-         all are on one link",
+        "share of the link's rate that the greedy connections' payload uses, mean over the 100 ms \
+         intervals after the warm-up; only if all are on one link",
         "mean(sum(x_i) / C)", CCPERF),
     entry("agg_utilization_bdp_l4", "run arm", "", Mean,
-        "mean_utilization_bdp_l4 of greedy connections by their shares of the run, added, where all are on one \
-         link",
+        "sum of mean_utilization_bdp_l4 over the greedy connections, weighted by their share of \
+         the run; only if all are on one link",
         "sum(life_i <in flight_i / BDP>) / length of the run", CCPERF),
 ];
 
@@ -117,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn a_network_sums_up_what_each_connection_had_over_its_life() {
+    fn network_metrics_sum_over_connection_lifetimes() {
         let metrics = of([60, 20]);
         for (name, value) in [
             ("agg_throughput_l4", 80.0),

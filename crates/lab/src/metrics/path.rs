@@ -125,10 +125,11 @@ mod tests {
     use super::*;
     use crate::metrics::testing::experiment;
 
+    /// One second (ns).
     const S: u64 = 1_000_000_000;
 
     #[test]
-    fn a_path_is_what_the_changes_of_its_links_make_of_it() {
+    fn path_follows_its_links_changes() {
         let mut experiment = experiment();
         let ms = Duration::from_millis;
         let (rate, delay) = (Some(Rate::from_mbit_per_sec(24)), Some(ms(45)));
@@ -154,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn the_link_of_a_flow_is_the_one_that_limits_it() {
+    fn flow_link_is_the_limiting_one() {
         let mut experiment = experiment();
         let name = |it: &Experiment| link_of(it, &it.flows[0]).name.clone();
         let hop = |name: &str| Link { name: name.into(), ..experiment.forward.clone() };

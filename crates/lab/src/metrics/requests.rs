@@ -83,7 +83,8 @@ pub static OF_REQUESTS: &[Entry] = &[
 #[rustfmt::skip]
 pub const METRICS: &[Entry] = &[
     entry("slowdown_{q}", "run flow arm", "", Requests,
-        "completion time over that on an empty path: round trip + 8 size / rate, both nominal",
+        "completion time divided by the ideal time on an empty path: round trip + 8 size / rate, \
+         both nominal",
         "Qq(t / (D + 8 size / C))", BUNDLER),
     entry("slowdown_geomean", "run flow arm", "", Requests, "geometric mean of the slowdown",
         "exp(mean(ln slowdown))", OWN),
@@ -94,7 +95,7 @@ pub const METRICS: &[Entry] = &[
         "slowdown of requests of one class: small up to 10 KB, medium up to 1 MB, large",
         "Qq(slowdown), size <= 10 KB, <= 1 MB or above", BUNDLER),
     entry("slowdown_{class}_geomean", "run flow arm", "", Requests,
-        "geometric mean of the slowdown of requests of one class",
+        "geometric mean of the slowdown of requests of one size class",
         "exp(mean(ln slowdown)), size <= 10 KB, <= 1 MB or above", OWN),
     entry("slowdown_unqueued_{q}", "run flow arm", "", Requests,
         "slowdown of requests that did not wait behind another on their connection",
@@ -114,13 +115,13 @@ pub const METRICS: &[Entry] = &[
         "requests that arrived after the warm-up",
         "#{arrival >= warm-up}", OWN),
     entry("requests_{class}", "run flow arm", "", Requests,
-        "requests of a class that arrived after the warm-up",
+        "requests of a size class that arrived after the warm-up",
         "#{arrival >= warm-up}, size <= 10 KB, <= 1 MB or above", OWN),
     entry("requests_unfinished", "run flow arm", "", Requests,
-        "requests without a last byte, which count with their age",
+        "requests whose last byte did not arrive; they count with their age",
         "#{no last byte}", OWN),
     entry("requests_unfinished_age_mean_ms", "run flow arm", "ms", Requests,
-        "mean age of the requests without a last byte",
+        "mean age of the requests whose last byte did not arrive",
         "mean(end of run - scheduled arrival)", OWN),
     entry("requests_queued_behind", "run flow arm", "", Requests,
         "requests that found their connection busy",
@@ -178,7 +179,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_ideal_is_a_round_trip_and_the_size_at_the_rate() {
+    fn ideal_time_is_round_trip_plus_transfer() {
         let rate = Rate::from_mbit_per_sec(96);
         // 10,000 bytes at 12 MB/s take 0.8333 ms; facts: slowdown(10 kB, 55 ms) = 1.082.
         let ideal = ideal(10_000, Duration::from_millis(50), rate).as_secs_f64();
@@ -193,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn unfinished_requests_count_with_their_age_and_queued_ones_are_told_apart() {
+    fn unfinished_requests_count_and_queued_are_separate() {
         let outcome = |size_bytes, fct_ms, slowdown, queued_behind, finished| Outcome {
             size_bytes,
             fct_ms,

@@ -19,16 +19,16 @@ pub const OF_A_SITE: &str = "site_slowdown[";
 #[rustfmt::skip]
 pub const METRICS: &[Entry] = &[
     entry("site_slowdown_{q}", "flow", "", Mean,
-        "percentile over the sites that send the flow of the geometric mean of the slowdowns of each site's requests; \
-         with [topology]",
+        "percentile over the sending sites of each site's geometric mean of slowdowns; with \
+         [topology]",
         "Qq over sites of exp(mean(ln slowdown))", OWN),
     entry("site_slowdown", "flow", "", Mean,
-        "geometric mean of the slowdowns of the requests that one site sends, with seed and number of the site behind \
-         the name; with [topology]",
+        "geometric mean of the slowdowns of one site's requests, by seed and site number; with \
+         [topology]",
         "exp(mean(ln slowdown))", OWN),
     entry("bundles_passing_share", "run arm", "", Mean,
-        "share of the time in which a bundle's traffic passes without limits, mean over the bundles of all sites; \
-         with [topology]",
+        "share of the time in which the sendbox does not limit a bundle's rate, mean over the \
+         bundles of all sites; with [topology]",
         "mean over bundles of passing_share", OWN),
 ];
 

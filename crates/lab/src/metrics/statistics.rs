@@ -160,20 +160,20 @@ mod tests {
     }
 
     #[test]
-    fn the_geometric_mean_of_2_and_8_is_4() {
+    fn geometric_mean_of_2_and_8_is_4() {
         assert!((Sorted::new([2.0, 8.0]).geometric_mean().unwrap() - 4.0).abs() < 1e-12);
         assert_eq!(Sorted::new([0.0, 8.0]).geometric_mean(), None);
     }
 
     #[test]
-    fn jain_s_index_lies_between_one_part_and_one() {
+    fn jain_index_lies_between_one_nth_and_one() {
         assert_eq!(jain(&[2.0; 4]), Some(1.0));
         assert_eq!(jain(&[3.0, 0.0, 0.0, 0.0]), Some(0.25));
         assert_eq!(jain(&[0.0, 0.0]), None);
     }
 
     #[test]
-    fn the_spread_of_2_and_4_is_a_third_of_their_mean() {
+    fn cov_of_2_and_4_is_one_third() {
         assert_eq!(cov([2.0, 4.0].into_iter()), Some(1.0 / 3.0));
         assert_eq!(cov([0.0; 3].into_iter()), None);
     }

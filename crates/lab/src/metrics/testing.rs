@@ -134,6 +134,7 @@ pub fn invented_rows(experiment: &Experiment, slowdown: f64) -> RunRows {
         bundles: experiment.bundles.iter().map(|b| bundle(&b.name)).collect(),
         attack: None,
         agent: None,
+        cost: None,
         host: HostRecord {
             kernel: "6.1".into(),
             cpu_cores: vec![("sendbox".into(), 0.2), ("link".into(), 0.3)],

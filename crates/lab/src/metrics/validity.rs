@@ -41,25 +41,32 @@ const STEAL: f64 = 0.05;
 pub static LIMITS: &[Limit] = &[
     Limit {
         name: "link lateness",
-        text: "p99 at most 1 ms, p99.9 at most 5 ms and half of what its buffer lasts: packets leave \
-               the emulator on time",
+        text: "p99 at most 1 ms; p99.9 at most 5 ms and at most half the time that a full buffer \
+               takes to drain: packets leave the emulator on time",
     },
     Limit {
         name: "link rate",
-        text: "at least 99 % of the plan's while backlogged for 0.5 s or longer",
+        text: "at least 99 % of the plan's rate while the link is backlogged for 0.5 s or longer",
     },
     Limit { name: "generator lateness", text: "p99 at most 2 ms: requests are written on time" },
-    Limit { name: "ring drops", text: "none in the emulator: the harness itself loses no packet" },
-    Limit { name: "packet log", text: "complete: the truth lacks no packet" },
-    Limit { name: "stolen CPU time", text: "at most 5 %: the hypervisor lets the machine run" },
+    Limit {
+        name: "ring drops",
+        text: "none in the emulator: the test harness itself loses no packet",
+    },
+    Limit { name: "packet log", text: "complete: no packet is missing from the ground truth" },
+    Limit {
+        name: "stolen CPU time",
+        text: "at most 5 %: the hypervisor gives the machine its CPU time",
+    },
     Limit {
         name: "processor lateness",
-        text: "p99.9 at most 5 ms and half of what the shallowest buffer lasts, never above 25 ms: no \
-               processor stands still",
+        text: "p99.9 at most 5 ms and at most half the time that the shallowest full buffer takes \
+               to drain, never above 25 ms: no processor pauses",
     },
     Limit {
         name: "offloads",
-        text: "off on every device, one frame a packet, but between hosts and a box that queues in the kernel: on there",
+        text: "off on every device, so that each packet is one frame; on only between hosts and a \
+               sendbox that queues in the kernel",
     },
 ];
 
@@ -186,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn a_shallow_buffer_asks_for_a_machine_that_stops_for_less() {
+    fn shallow_buffer_tightens_the_lateness_limit() {
         let mut experiment = testing::experiment();
         let limit = |queue: &str| Spec::named("fifo").with("limit", Value::Text(queue.into()));
         experiment.reverse.service = experiment.forward.service.clone();

@@ -14,22 +14,23 @@ const QOE: &str = "Dobrian et al., SIGCOMM 2011";
 #[rustfmt::skip]
 pub const METRICS: &[Entry] = &[
     entry("video_startup_ms", "run flow arm", "ms", Mean,
-        "from the start of a video until it plays, or until its end if it never does; mean of the clients",
+        "time from the start of a video until playback begins, or until its end if it never does; \
+         mean over clients",
         "mean(playback begins - start)", QOE),
     entry("video_rebuffering_s", "run flow arm", "s", Mean,
-        "for how long a video stands still once it has begun; mean of the clients",
-        "mean(time stood still)", QOE),
+        "total time that playback stalls after it has begun; mean over clients",
+        "mean(stalled time)", QOE),
     entry("video_rebuffers", "run flow arm", "", Sum,
-        "how often videos came to stand still, all clients together",
+        "playback stalls, all clients together",
         "#{times that playback stopped}", QOE),
     entry("video_switches", "run flow arm", "", Mean,
-        "segments of a video with another rate than the one before; mean of the clients",
-        "mean(#{segments of another rate than the one before})", OWN),
+        "segments of a video whose rate differs from the previous segment; mean over clients",
+        "mean(#{segments whose rate differs from the previous one})", OWN),
     entry("video_settled_s", "run flow arm", "s", Mean,
-        "from the start of a video until the last change of its rate; mean of the clients",
+        "time from the start of a video until its rate last changes; mean over clients",
         "mean(last change of rate - start)", OWN),
     entry("video_rate_mbps", "run flow arm", "Mbit/s", Mean,
-        "mean rate of the segments of a video; mean of the clients that have got one",
+        "mean rate of a video's segments; mean over the clients that received any",
         "mean(mean rate of segments)", QOE),
 ];
 

@@ -2,13 +2,14 @@
 
 use std::collections::BTreeSet;
 
+use forebay_core::spec::nearest_words;
 use forebay_core::units::{parse_duration, parse_link_rate};
 use forebay_reader::{Document, Reader};
 use serde::{Deserialize, Serialize};
 
 use super::schema;
 use crate::experiment::Experiment;
-use crate::metrics::{Address, Entry, OF_REQUESTS, SERIES, describe};
+use crate::metrics::{Address, Entry, OF_REQUESTS, SERIES, catalogue, describe};
 
 /// Figures of a plan that declares none, written as in a plan.
 const DEFAULT: &str = include_str!("figures.toml");
@@ -250,7 +251,7 @@ const KINDS: [(&str, Option<FigureKind>); 8] = [
 fn check_keys(table: &Reader<'_>, allowed: &[&str]) {
     let refused = |name: &&str| table.has(name) && !allowed.contains(name);
     for name in schema::FIGURE.keys.iter().map(|key| key.name).filter(refused) {
-        let allowed = format!("no {name} with this kind, but {}", allowed.join(", "));
+        let allowed = format!("no {name} with this kind; its keys are {}", allowed.join(", "));
         table.wrong_because(name, allowed);
     }
 }
@@ -287,7 +288,7 @@ fn figure(table: &Reader<'_>, kind: FigureKind, known: Option<&Known>) -> Option
         let axis = |cell: &String| Abscissa::of(cell).map(|at| at.axis);
         let axes: BTreeSet<Option<String>> = known.cells.iter().map(axis).collect();
         if axes.len() != 1 || axes.contains(&None) {
-            let allowed = "a curve where each cell has a number of one kind, such as those of \
+            let allowed = "a curve where one number per cell differs, such as with \
                            `bottleneck.loss = [\"1%\", \"2%\"]`";
             table.wrong_because("kind", allowed);
         }
@@ -345,7 +346,13 @@ fn metric(
         false => table.refused(key)?,
     };
     if entry(&address).is_none() {
-        return table.refused(key);
+        let fits = |name: &&str| {
+            entry(&Address { quantity: name.to_string(), ..address.clone() }).is_some()
+        };
+        let names: Vec<&str> = catalogue().map(|entry| entry.name).filter(fits).collect();
+        let near = nearest_words(&address.quantity, &names);
+        let allowed = schema::FIGURE.key(key).map_or_else(String::new, |key| key.allowed());
+        return table.refuse(key, allowed + &near);
     }
     check_part(table, key, &address, known);
     let window = address.quantity.rsplit_once('.').map(|(window, _)| window);
@@ -376,7 +383,7 @@ fn check_part(table: &Reader<'_>, key: &str, address: &Address, known: Option<&K
 fn one_series(table: &Reader<'_>, known: Option<&Known>) -> Option<Vec<Address>> {
     let of = series(table, known)?;
     if of.len() > 1 || table.text("facet").is_some_and(|facet| facet != "cell") {
-        table.wrong_because("series", "one series, with the facet cell or none");
+        table.wrong_because("series", "one series, with the facet cell or without a facet");
     }
     Some(of)
 }
@@ -400,7 +407,7 @@ fn series(table: &Reader<'_>, known: Option<&Known>) -> Option<Vec<Address>> {
         of.push(address);
     }
     if of.is_empty() || units.len() > 1 {
-        return table.refuse("series", "at least one series, all of one unit");
+        return table.refuse("series", "at least one series, all with the same unit");
     }
     Some(of)
 }
@@ -418,7 +425,7 @@ fn published(table: &Reader<'_>, known: &Known) -> Vec<PublishedFigure> {
         };
         if !known.cells.iter().any(|it| published.is_of(it)) {
             let allowed = match listed(known.cells.iter().map(String::as_str)) {
-                unnamed if unnamed.is_empty() => "no cell: the plan has none with a name".into(),
+                unnamed if unnamed.is_empty() => "no cell: the plan has no named cells".into(),
                 names => format!("one of {names}"),
             };
             one.wrong_because("cell", allowed);
@@ -434,7 +441,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_plan_without_figures_has_the_default_ones_and_one_with_them_its_own() {
+    fn default_figures_apply_only_without_own() {
         let figures = |text: &str| load(&format!("{PLAN}{text}"), &[]).unwrap().figures;
         let kinds = |text: &str| figures(text).iter().map(|it| it.kind).collect::<Vec<_>>();
         assert_eq!(figures(""), defaults());
@@ -451,7 +458,10 @@ mod tests {
     #[test]
     fn what_is_wrong_with_a_figure_is_named() {
         for (figure, expected) in [
-            ("kind = \"pie\"", "kind = \"pie\": allowed is \"cdf\" (of single requests, or of"),
+            (
+                "kind = \"pie\"",
+                "kind = \"pie\": allowed is \"cdf\" (distribution of single requests, or",
+            ),
             ("title = \"t\"", "kind is missing: allowed is \"cdf\""),
             ("kind = \"bars\"", "metric is missing: allowed is a metric"),
             ("kind = \"bars\"\nmetric = \"slow\"", "metric = \"slow\": allowed is a metric"),
@@ -472,7 +482,7 @@ mod tests {
             ),
             (
                 "kind = \"bars\"\nmetric = \"goodput_mbps\"\nfacet = \"arm\"",
-                "facet = \"arm\": allowed is no facet with this kind, but kind, title, metric",
+                "facet = \"arm\": allowed is no facet with this kind; its keys are kind, title",
             ),
             (
                 "kind = \"timeline\"\nseries = [\"bundles/a/queue\"]",
@@ -481,7 +491,7 @@ mod tests {
             (
                 "kind = \"ribbon\"\nseries = [\"bundles/a/rtt_ms\", \"bundles/a/rate_mbps\"]",
                 "series = [\"bundles/a/rtt_ms\", \"bundles/a/rate_mbps\"]: allowed is at least one series, \
-                 all of one unit",
+                 all with the same unit",
             ),
             (
                 "kind = \"ribbon\"\nseries = [\"bundles/a/rtt_ms\"]\nfacet = \"size\"",
@@ -524,7 +534,10 @@ mod tests {
         assert_eq!(Abscissa::of(""), None);
         let curve = "[[figure]]\nkind = \"curve\"\nmetric = \"goodput_mbps\"\n";
         let error = load(&format!("{PLAN}{curve}"), &[]).unwrap_err().to_string();
-        assert!(error.contains("kind = \"curve\": allowed is a curve where each cell"), "{error}");
+        assert!(
+            error.contains("kind = \"curve\": allowed is a curve where one number per cell"),
+            "{error}"
+        );
         let cells = "[cells]\nbottleneck.rtt = [\"20ms\", \"50ms\"]\n";
         assert_eq!(
             load(&format!("{PLAN}{cells}{curve}"), &[]).unwrap().figures[0].kind,
@@ -533,7 +546,7 @@ mod tests {
     }
 
     #[test]
-    fn a_published_number_is_of_an_arm_and_of_cells() {
+    fn published_number_names_arm_and_cells() {
         let with_sets = |published: &str, sets: &[&str]| {
             let figure = "[[figure]]\nkind = \"bars\"\nmetric = \"goodput_mbps\"\n";
             let cells = "[cells]\nbottleneck.rtt = [\"20ms\", \"50ms\"]\n";

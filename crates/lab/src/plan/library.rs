@@ -4,7 +4,7 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use forebay_core::link::{DrawnPath, PathModel, Trace};
-use forebay_core::spec::Spec;
+use forebay_core::spec::{Spec, nearest_words, one_of};
 use forebay_core::traffic::SizeCdf;
 
 use super::PlanError;
@@ -142,10 +142,19 @@ pub static PLANS: &[(&str, &str)] = plans![
     "world/cross_mixed",
     "world/downloads_mixed",
     "platforms/behaviour",
+    "platforms/cpu",
+    "platforms/programs",
+    "platforms/latency",
+    "platforms/scale",
     "platforms/safety",
     "platforms/aggregate_algorithms",
     "platforms/simulated",
 ];
+
+/// Whether a built-in plan has this name.
+pub fn is_builtin(name: &str) -> bool {
+    PLANS.iter().any(|(known, _)| *known == name)
+}
 
 /// A text and its origin.
 #[derive(Clone, Debug)]
@@ -170,11 +179,10 @@ impl Source {
         }
         Self::builtin(PLANS, reference).ok_or_else(|| {
             let names: Vec<&str> = runnable_plans().collect();
-            let reason = format!(
-                "no such file, no plan of that name: allowed is one of {}",
-                names.join(", ")
-            );
-            PlanError::of(reference, reason)
+            let near = nearest_words(reference.trim_end_matches(".toml"), &names);
+            let reason = "no file and no plan has this name: allowed is a path, or a name from \
+                          `forebay list plans`";
+            PlanError::of(reference, format!("{reason}{near}"))
         })
     }
 
@@ -229,7 +237,8 @@ impl Source {
             if what == TRACE {
                 names.extend(PathModel::ALL.map(PathModel::name));
             }
-            let reason = format!("no {what} of that name: allowed is one of {}", names.join(", "));
+            let reason =
+                format!("no {what} of that name: allowed is {}", one_of(reference, &names));
             return Err(PlanError::of(reference, reason));
         };
         Self::read(&folder.join(reference))
@@ -249,7 +258,7 @@ impl Source {
             .and_then(|opened| opened.take(limit).read_to_string(&mut text))
             .map_err(|error| PlanError::of(&file, error))?;
         if text.len() as u64 == limit {
-            let reason = format!("larger than the {MAX_FILE_BYTES} bytes that are read");
+            let reason = format!("larger than the limit of {MAX_FILE_BYTES} bytes");
             return Err(PlanError::of(&file, reason));
         }
         let folder = Some(path.parent().unwrap_or(Path::new("")).to_path_buf());
@@ -257,17 +266,30 @@ impl Source {
     }
 }
 
-/// The built-in plans that run as they are: those with a bottleneck, their own or from a plan that they
-/// extend.
+/// The built-in plans that run as they are: those with a bottleneck or trials of costs, their own or from a plan
+/// that they extend.
 pub fn runnable_plans() -> impl Iterator<Item = &'static str> {
-    PLANS.iter().filter(|(name, text)| has_bottleneck(name, text)).map(|(name, _)| *name)
+    PLANS.iter().filter(|(name, text)| is_runnable(name, text)).map(|(name, _)| *name)
 }
 
-fn has_bottleneck(name: &str, text: &str) -> bool {
+fn is_runnable(name: &str, text: &str) -> bool {
     let Ok(plan) = text.parse::<toml::Table>() else { return false };
     let base = plan.get("extends").and_then(toml::Value::as_str).map(|it| sibling_name(name, it));
     let base = PLANS.iter().find(|(name, _)| base.as_deref() == Some(*name));
-    plan.contains_key("bottleneck") || base.is_some_and(|(name, text)| has_bottleneck(name, text))
+    let is_whole = ["bottleneck", "cost"].iter().any(|key| plan.contains_key(*key));
+    is_whole || base.is_some_and(|(name, text)| is_runnable(name, text))
+}
+
+/// Title of the built-in plan `name`: its own, or that of a plan that it extends. Reading it is fast, unlike a
+/// [`Plan`](super::Plan).
+pub fn title(name: &str) -> Option<String> {
+    let (_, text) = PLANS.iter().find(|(known, _)| *known == name)?;
+    let plan: toml::Table = text.parse().ok()?;
+    let text = |key: &str| plan.get(key).and_then(toml::Value::as_str);
+    match text("title") {
+        Some(title) => Some(title.trim().into()),
+        None => title(&sibling_name(name, text("extends")?)),
+    }
 }
 
 /// The built-in plans for an algorithm under test, in the order of a benchmark.
@@ -327,10 +349,18 @@ mod tests {
     }
 
     #[test]
-    fn names_are_resolved_from_the_plan_that_uses_them() {
+    fn names_resolve_relative_to_their_plan() {
         assert_eq!(sibling_name("bundler/main", "arms.toml"), "bundler/arms");
         assert_eq!(sibling_name("bundler/dynamics/idle", "../arms.toml"), "bundler/arms");
-        let error = Source::plan("bundler/mian").unwrap_err().to_string();
-        assert!(error.contains("bundler/main"), "{error}");
+    }
+
+    #[test]
+    fn misspelt_plan_gets_at_most_five_names() {
+        let error = |name: &str| Source::plan(name).unwrap_err().to_string();
+        let expected = "bundler/mian: no file and no plan has this name: allowed is a path, or a name \
+                        from `forebay list plans`; nearest is bundler/main";
+        assert_eq!(error("bundler/mian"), expected);
+        assert!(error("steady_state").matches(", ").count() < 6, "{}", error("steady_state"));
+        assert!(error("nonesuch").ends_with("`forebay list plans`"), "{}", error("nonesuch"));
     }
 }

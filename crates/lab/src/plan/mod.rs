@@ -1,6 +1,7 @@
 //! Plans: one experiment as a TOML file, its arms, its grid, and how they become an
 //! [`Experiment`] with every number resolved.
 
+mod command;
 pub mod curves;
 pub mod figures;
 pub mod library;
@@ -20,7 +21,7 @@ pub use crate::experiment::Experiment;
 use std::sync::Arc;
 
 use forebay_core::cc::Registry;
-use forebay_core::spec::{self, Spec};
+use forebay_core::spec::{self, Spec, one_of};
 use forebay_reader::tree::{self, Node, Origin, Table, Value};
 use forebay_reader::{Document, Problem, Reader, spec_value};
 use library::Source;
@@ -29,8 +30,9 @@ use references::References;
 use crate::traces::Understood;
 use forebay_policy::algorithms;
 
-/// Most arms, and most cells, of a plan: far above any use, far below what would fill a disk.
+/// Most arms of a plan: far above any use, far below a number that fills a disk.
 const MAX_ARMS: usize = 64;
+/// Most cells of a plan: far above any use, far below a number that fills a disk.
 const MAX_CELLS: usize = 256;
 /// Most seeds of one invocation.
 const MAX_SEEDS: u64 = 10_000;
@@ -60,6 +62,8 @@ pub struct Plan {
     tree: Table,
     /// The user's overrides, each with the plan's own value.
     replacements: Vec<(Override, Option<Node>)>,
+    /// The command that runs it, without back end and seeds; empty: the plan is in no file.
+    pub(crate) command: String,
 }
 
 /// One side of a comparison.
@@ -261,6 +265,7 @@ impl Plan {
             figures: Vec::new(),
             name: name.unwrap_or_default(),
             algorithms,
+            command: command::command(&source.file, sets, as_published),
             source,
             replacements,
             tree,
@@ -385,12 +390,15 @@ impl Plan {
             .iter()
             .map(|name| {
                 self.arms.iter().find(|arm| arm.name == *name).cloned().ok_or_else(|| {
-                    let reason = format!("no arm {name}: allowed is one of {}", known.join(", "));
+                    let reason = format!("no arm {name}: allowed is {}", one_of(name, &known));
                     PlanError::of(&self.source.file, reason)
                 })
             })
             .collect::<Result<_, _>>()?;
         self.arms = selected;
+        if let Some(command) = self.command.split(" --arms ").next().filter(|it| !it.is_empty()) {
+            self.command = format!("{command} --arms {}", names.join(","));
+        }
         Ok(())
     }
 }
@@ -432,7 +440,7 @@ fn extend(tree: &mut Table, source: &Source) -> Result<(), PlanError> {
             tree.entry(key).or_insert(node);
         }
     }
-    let allowed = format!("at most {EXTENDS_MAX} plans that extend one another");
+    let allowed = format!("a chain of at most {EXTENDS_MAX} plans that extend each other");
     next.map_or(Ok(()), |node| Err(refused(&node, allowed).into()))
 }
 
@@ -440,7 +448,7 @@ fn extend(tree: &mut Table, source: &Source) -> Result<(), PlanError> {
 fn arms_of_aut(plan: &Reader<'_>, algorithms: &Registry) -> Vec<Arm> {
     let Some(node) = plan.node("aut") else { return Vec::new() };
     if plan.has("arm") {
-        plan.wrong_because("arm", "no arms beside `aut`, whose algorithms are the arms");
+        plan.wrong_because("arm", "no arms together with `aut`: each of its algorithms is an arm");
     }
     let all = match &node.value {
         Value::List(all) if !all.is_empty() => all.as_slice(),

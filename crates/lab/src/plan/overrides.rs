@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_element_is_refused_with_the_known_ones() {
+    fn unknown_element_lists_known_ones() {
         let error = after("[[f]]\nname = \"w\"", "f.v.cc", "reno").unwrap_err().to_string();
         assert_eq!(error, "--set: f.v.cc = \"reno\": allowed is one of f.{w}");
         assert!(after("a = 1", "a.b.c", "1").is_err());

@@ -80,6 +80,7 @@ mod tests {
     use super::super::{Experiment, PlanError};
     use super::*;
 
+    /// A plan with a measured path.
     const PLAN: &str = "name = \"p\"\nstop = \"10s\"\n[bottleneck]\npath = \"india_to_aws_india\"\n\
                         [[flow]]\ntraffic = { kind = \"greedy\" }\n";
 
@@ -118,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_that_there_is_not_is_told_the_nearest_one() {
+    fn unknown_path_suggests_the_nearest() {
         let wrong = PLAN.replace("india\"", "indai\"");
         let error = load(&wrong, &[]).unwrap_err().to_string();
         let start =

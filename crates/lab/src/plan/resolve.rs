@@ -3,6 +3,7 @@
 mod algorithm;
 mod bundles;
 mod copies;
+mod cost;
 mod flows;
 mod hits;
 mod links;
@@ -89,6 +90,16 @@ fn resolved(
     mut all: BTreeMap<String, String>,
 ) -> Option<Experiment> {
     let mut files = Files { source, digest: Sha256::new(), traces: Vec::new() };
+    if plan.has("cost") {
+        let scenario = cost::trial(plan)?;
+        // The plan's baseline changes its results.
+        let over = scenario.cost.as_ref().and_then(|cost| cost.over.clone());
+        all.extend(over.map(|over| ("cost.over".to_string(), over)));
+        return Some(identified(scenario, files, all, algorithms));
+    }
+    for key in ["bottleneck", "flow"] {
+        plan.require(key, plan.has(key).then_some(()));
+    }
     let rtt = links::rtt(plan).unwrap_or_default();
     let [stop, warmup, start_jitter] =
         ["stop", "warmup", "start_jitter"].map(|key| time(plan, key, rtt));
@@ -128,6 +139,50 @@ fn resolved(
     let topology = topology(plan, &declared, &flows);
     let pairs = pairs(plan, &declared, &flows);
     all.extend(versions(plan, &flows, &declared)?);
+    let scenario = Scenario {
+        seed: 0,
+        stop: stop?,
+        warmup,
+        stack: plan.choice("stack", &STACKS).unwrap_or(Stack::Linux),
+        ecn: plan.choice("ecn", &[("off", false), ("classic", true)]).unwrap_or(false),
+        start_jitter,
+        drain: plan.duration("drain").unwrap_or(Duration::from_secs(30)),
+        rtt,
+        forward,
+        paths,
+        balance,
+        hops,
+        reverse,
+        own_links: own,
+        pairs,
+        routed: declared.iter().any(|bundle| bundle.is_routed),
+        // The bundles of a topology are as many as its sites need.
+        bundles: declared
+            .into_iter()
+            .filter(|it| it.enabled && topology.is_none())
+            .map(|it| it.bundle)
+            .collect(),
+        topology,
+        uplink,
+        flows,
+        windows,
+        faults,
+        upsets,
+        attack,
+        agent,
+        cost: None,
+        schedules: BTreeMap::new(),
+    };
+    Some(identified(scenario, files, all, algorithms))
+}
+
+/// The experiment of `scenario`, whose keys and values are `all`.
+fn identified(
+    scenario: Scenario,
+    mut files: Files<'_>,
+    all: BTreeMap<String, String>,
+    algorithms: &Registry,
+) -> Experiment {
     let traces = std::mem::take(&mut files.traces);
     // Windows do not change a run, but they change its results.
     let sha256 = files.finish(all.iter().filter(|(key, _)| {
@@ -136,48 +191,16 @@ fn resolved(
     }));
     let mut parameters = all;
     parameters.retain(|key, _| !ABOUT_THE_PLAN.contains(&first_part(key)));
-    Some(Experiment {
+    Experiment {
         plan: String::new(),
         arm: String::new(),
         cell: String::new(),
-        scenario: Scenario {
-            seed: 0,
-            stop: stop?,
-            warmup,
-            stack: plan.choice("stack", &STACKS).unwrap_or(Stack::Linux),
-            ecn: plan.choice("ecn", &[("off", false), ("classic", true)]).unwrap_or(false),
-            start_jitter,
-            drain: plan.duration("drain").unwrap_or(Duration::from_secs(30)),
-            rtt,
-            forward,
-            paths,
-            balance,
-            hops,
-            reverse,
-            own_links: own,
-            pairs,
-            routed: declared.iter().any(|bundle| bundle.is_routed),
-            // The bundles of a topology are as many as its sites need.
-            bundles: declared
-                .into_iter()
-                .filter(|it| it.enabled && topology.is_none())
-                .map(|it| it.bundle)
-                .collect(),
-            topology,
-            uplink,
-            flows,
-            windows,
-            faults,
-            upsets,
-            attack,
-            agent,
-            schedules: BTreeMap::new(),
-        },
+        scenario,
         traces,
         sha256,
         parameters,
         algorithms: algorithms.clone(),
-    })
+    }
 }
 
 /// The pairs of sites of bundles and flows, in this order; refuses a link of another pair.
@@ -218,6 +241,7 @@ fn time(table: &Reader<'_>, key: &str, rtt: Duration) -> Option<Duration> {
     longest.filter(|time| *time <= DURATION_MAX).or_else(|| table.refused(key))
 }
 
+/// Values of the key `stack`.
 const STACKS: [(&str, Stack); 2] = [("linux", Stack::Linux), ("ns3", Stack::Ns3)];
 
 /// The version of each user-supplied algorithm and of each policy that decides for a flow or a bundle.

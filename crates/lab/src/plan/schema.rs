@@ -2,6 +2,7 @@
 //! `forebay plan schema` prints the list.
 
 mod bundles;
+mod cost;
 mod figures;
 mod flows;
 mod hits;
@@ -20,6 +21,7 @@ pub use self::flows::FLOW;
 pub use self::links::{BOTTLENECK, REVERSE};
 
 use self::bundles::{GROUP, UPLINK};
+use self::cost::COST;
 use self::figures::{CURVES, WINDOW};
 use self::flows::AGENT;
 use self::hits::{ATTACK, FAULT, UPSET};
@@ -31,51 +33,60 @@ pub static FORMAT: Format = Format { root: &PLAN, names_elements: true };
 
 /// Longest name: rows, file names and figures contain names.
 pub(super) const NAME_MAX: usize = 64;
+/// A name of an arm, a flow, a link or another part.
 const NAME: Kind = Kind::Name(NAME_MAX, "_-");
 /// Longest duration in a plan: an emulation runs in real time.
 pub(super) const DURATION_MAX: Duration = Duration::from_secs(24 * 3600);
+/// A duration up to [`DURATION_MAX`].
 pub(super) const DURATION: Kind = Kind::Duration(Duration::ZERO, DURATION_MAX);
+/// A duration that may count in round trips of the bottleneck.
 const TIME: Kind = Kind::Text(
     "a duration such as \"50ms\", round trips of the bottleneck such as \"100rtt\", or the longest of several: \
      \"max(60s, 100rtt)\"; at most \"1440min\"",
 );
+/// A rate that links can have.
 pub(super) const RATE: Kind = Kind::Rate(*LINK_RATES.start(), *LINK_RATES.end());
+/// A rate that links can have, or `0bit/s`: the link stops.
 const RATE_OR_NONE: Kind = Kind::RateOrNone(*LINK_RATES.start(), *LINK_RATES.end());
 /// Greatest jitter: a box delayed by more would count as hung.
 const JITTER: Kind = Kind::Duration(Duration::ZERO, Duration::from_secs(1));
+/// A share or a probability, 0 to 1.
 pub(super) const SHARE: Kind = Kind::Share(0.0, 1.0);
+/// Text without restrictions, for titles and descriptions.
 const TEXT: Kind = Kind::Text("a text");
+/// Overrides: dotted keys of the plan with values.
 const DOTTED: Kind = Kind::Any("a table of dotted keys with their values");
 
 /// The document.
 pub static PLAN: Section = Section {
-    summary: "One experiment: a bottleneck, traffic over it, bundles around it, arms to compare.",
+    summary: "One experiment: a bottleneck, the traffic over it, the bundles and the arms to \
+              compare.",
     keys: &[
-        key("name", NAME, "", "names the results"),
+        key("name", NAME, "", "name of the experiment in results"),
         key("title", TEXT, "the name", "heading in the report"),
         key(
             "description",
             TEXT,
             "none",
-            "what the experiment shows, in plain words; values are shown beside it",
+            "purpose of the experiment in plain words; the report lists the values next to it",
         ),
         key(
             "extends",
             Kind::Text("the path of another plan, relative to this one"),
             "none",
-            "top-level keys of that plan hold where this plan has none of that name",
+            "base plan: its top-level keys apply unless this plan sets them",
         ),
         key(
             "seeds",
             Kind::Text("a range such as \"1..3\" (both ends included) or one number"),
             "\"1..3\"",
-            "every random choice of a run is drawn from its seed",
+            "seeds to run; every random choice of a run is drawn from its seed",
         ),
         key(
             "as_published",
             DOTTED,
             "none",
-            "what `--as-published` sets: whoever published the experiment ran it so",
+            "values that `--as-published` sets, as in the publication of the experiment",
         ),
         key(
             "aut",
@@ -83,10 +94,16 @@ pub static PLAN: Section = Section {
                 "the algorithm under test, as a flow's `cc`, or a list of several such as [\"cubic\", \"bbr\"]",
             ),
             "none",
-            "what flows with `cc = \"aut\"` have; each of several is an arm of its name, instead of [[arm]]",
+            "algorithm of flows with `cc = \"aut\"`; each algorithm of a list becomes an arm with \
+             its name, instead of [[arm]]",
         ),
         key("stop", TIME, "", "end of arrivals, counted from the start of the run"),
-        key("warmup", TIME, "\"0s\"", "requests arriving and bytes moving before are not counted"),
+        key(
+            "warmup",
+            TIME,
+            "\"0s\"",
+            "requests that arrive and bytes that move before this time are not counted",
+        ),
         key(
             "stack",
             Kind::OneOf(&[
@@ -94,29 +111,40 @@ pub static PLAN: Section = Section {
                 ("ns3", "ns-3 as ccperf sets it up; back ends sim and ns3"),
             ]),
             "\"linux\"",
-            "how TCP's switches stand in the simulator",
+            "TCP settings in the simulator",
         ),
         key(
             "ecn",
             Kind::OneOf(&[("off", ""), ("classic", "RFC 3168, between all hosts")]),
             "\"off\"",
-            "whether queues whose `ecn` is true can mark packets of TCP instead of dropping them; those \
-             of an algorithm that needs marks, such as dctcp, they always can",
+            "whether TCP connections negotiate ECN, so that queues with `ecn = true` mark their \
+             packets instead of dropping them; algorithms that need marks, such as dctcp, always \
+             do",
         ),
         key(
             "start_jitter",
             TIME,
             "\"0s\"",
-            "each connection starts later by a share of it that is drawn from the seed",
+            "largest random delay of each connection's start, drawn from the seed",
         ),
         key("drain", DURATION, "\"30s\"", "longest wait for unfinished requests after `stop`"),
-        key("bottleneck", Kind::Table(&BOTTLENECK), "", "the link from site A to site B"),
-        key("reverse", Kind::Table(&REVERSE), "unlimited rate, no loss", "the link back"),
+        key(
+            "bottleneck",
+            Kind::Table(&BOTTLENECK),
+            "none with [cost], else required",
+            "the link from site A to site B",
+        ),
+        key(
+            "reverse",
+            Kind::Table(&REVERSE),
+            "unlimited rate, no loss",
+            "the reverse link, from site B to site A",
+        ),
         key(
             "link",
             Kind::Tables(&LINK),
             "none",
-            "links of pairs of sites that do not take the bottleneck",
+            "links of site pairs whose traffic does not cross the bottleneck",
         ),
         key(
             "topology",
@@ -124,102 +152,106 @@ pub static PLAN: Section = Section {
             "two sites",
             "many sites, and the links between them",
         ),
-        key("flow", Kind::Tables(&FLOW), "", "the traffic"),
+        key("flow", Kind::Tables(&FLOW), "none with [cost], else required", "the traffic"),
         key("bundle", Kind::Tables(&BUNDLE), "none", "the bundles"),
         key(
             "uplink",
             Kind::Table(&UPLINK),
-            "nothing is shared out",
-            "the line of site A, which its bundles share",
+            "no shared uplink",
+            "the access line of site A, which its bundles share",
         ),
         key(
             "group",
             Kind::Tables(&GROUP),
             "none",
-            "groups of bundles, which share the uplink as one",
+            "groups of bundles; each group shares the uplink as one",
         ),
-        key("arm", Kind::Tables(&ARM), "one arm called `default`", "what is compared"),
-        key("arms", Kind::Texts("names of arms"), "all arms", "which arms are run, in this order"),
+        key("arm", Kind::Tables(&ARM), "one arm called `default`", "the variants to compare"),
+        key("arms", Kind::Texts("names of arms"), "all arms", "the arms to run, in this order"),
         key(
             "baseline",
             NAME,
             "`status_quo`",
-            "the arm without what is studied: ratios `.._over_status_quo` compare the arms with it",
+            "the arm without the studied mechanism: `.._over_status_quo` ratios compare other arms \
+             with it",
         ),
         key(
             "ideal",
             NAME,
             "`in_network_fq`",
-            "the arm that shows what is possible: `.._over_in_network_fq` and `gap_closed` compare the arms with it",
+            "the arm that shows the best possible result: `.._over_in_network_fq` and `gap_closed` \
+             compare other arms with it",
         ),
         key(
             "alone",
             NAME,
             "`solo`",
-            "the arm in which flows run alone since the others hardly live: `harm_..` compares the arms with it",
+            "the arm in which flows run alone because competing flows are cut short: `harm_..` \
+             compares other arms with it",
         ),
         key(
             "cells",
             Kind::Any("a table of dotted keys with lists of values"),
             "one cell",
-            "a grid: every arm is run in every combination",
+            "a grid: every arm runs in every combination of values",
         ),
-        key(
-            "cell",
-            Kind::Tables(&CELL),
-            "none",
-            "cells with a name, each of them with all of the grid",
-        ),
+        key("cell", Kind::Tables(&CELL), "none", "named cells, each combined with the whole grid"),
         key(
             "window",
             Kind::Tables(&WINDOW),
             "none",
-            "further intervals over which metrics are taken",
+            "additional intervals over which metrics are computed",
         ),
         key(
             "curves",
             Kind::Table(&CURVES),
             "none",
-            "how greedy flows of one connection are compared with those of the baseline over time",
+            "how greedy flows with one connection are compared over time with the baseline",
         ),
         key(
             "figure",
             Kind::Tables(&FIGURE),
             "[[figure]] kind = \"default\"",
-            "what the report draws",
+            "figures of the report",
         ),
         key("fault", Kind::Tables(&FAULT), "none", "signals sent to the boxes and the agent"),
         key(
             "upset",
             Kind::Tables(&UPSET),
             "none",
-            "changes of the sites' devices and of what receiveboxes see",
+            "changes to the sites' devices and to the traffic that receiveboxes see",
         ),
         key("attack", Kind::Table(&ATTACK), "none", "hostile messages sent to a box"),
         key(
             "agent",
             Kind::Table(&AGENT),
             "all defaults",
-            "how the agent of flows with `agent:` hears of them",
+            "how the kernel reports to the agent of flows with `agent:`, or of a trial of [cost]",
+        ),
+        key(
+            "cost",
+            Kind::Table(&COST),
+            "none",
+            "trials of the CPU cost of an algorithm, instead of links and traffic (back end emu only)",
         ),
     ],
 };
 
 /// `[[arm]]`.
 pub static ARM: Section = Section {
-    summary: "One side of a comparison: a name and what it changes.",
+    summary: "A variant in a comparison: its name and its overrides.",
     keys: &[
-        key("name", NAME, "", "names the rows; unique"),
-        key("summary", TEXT, "none", "what the arm is, in plain words, for the report"),
+        key("name", NAME, "", "name in results; unique"),
+        key("summary", TEXT, "none", "description of the arm in plain words, for the report"),
         key("set", DOTTED, "nothing", "overrides of the plan"),
     ],
 };
 
 /// `[[cell]]`.
 pub static CELL: Section = Section {
-    summary: "A setting in which every arm is run: a name and what it changes.",
+    summary: "A setting in which every arm runs: its name and its overrides.",
     keys: &[
-        key("name", NAME, "", "names the rows; unique"),
+        key("name", NAME, "", "name in results; unique"),
         key("set", DOTTED, "nothing", "overrides of the plan"),
     ],
 };
@@ -234,7 +266,7 @@ pub fn listing() -> String {
     let head = "# Plans are TOML. Quantities have a unit (\"96Mbit/s\", \"50ms\", \"1200p\", \"15KB\").\n\
                 # A bare number for a quantity and an unknown key are errors.\n\
                 # Overrides (--set, arms, cells) name keys by dots, elements of lists by their name; --set\n\
-                # replaces what the plan has, and not what an arm or a cell sets itself:\n\
+                # replaces the value of the plan; an arm or a cell keeps its own:\n\
                 #   --set bottleneck.rate=48Mbit/s  --set bundle.a.cc=setpoint  --set flow.web.count=4\n";
     format!("{head}{}", PLAN.listing())
 }

@@ -11,7 +11,7 @@ use super::{Override, Plan, schema};
 type Parameters = BTreeMap<String, String>;
 
 /// Tables that [`setup`] describes, by their dotted keys.
-const SETUP: [&str; 14] = [
+const SETUP: [&str; 15] = [
     "bottleneck",
     "bottleneck.change",
     "bottleneck.pulse",
@@ -26,6 +26,7 @@ const SETUP: [&str; 14] = [
     "fault",
     "upset",
     "attack",
+    "cost",
 ];
 
 /// The links, the traffic, the events and the duration in one line, from the values in `runs`. Where runs

@@ -2,6 +2,7 @@
 
 mod arms;
 mod built_in;
+mod cost;
 mod flows;
 mod hits;
 mod keys;
@@ -13,6 +14,7 @@ mod traces;
 
 use super::*;
 
+/// A plan with two arms, most tests change one of its keys.
 pub(super) const PLAN: &str = r#"
 name = "p"
 stop = "10s"
@@ -59,7 +61,7 @@ fn seeds_include_both_ends() {
 }
 
 #[test]
-fn times_may_count_in_round_trips_and_be_the_longest_of_several() {
+fn durations_may_use_round_trips_and_max() {
     let stop = |text: &str, rtt: &str| {
         let sets = [&format!("stop={text}")[..], &format!("bottleneck.rtt={rtt}")];
         load(PLAN, &sets).map(|plan| experiment(&plan, 0).stop.as_millis())

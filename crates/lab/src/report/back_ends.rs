@@ -1,9 +1,9 @@
-//! The spread of an arm's seeds, and a comparison of back ends.
+//! A comparison of back ends.
 
 use super::content::PlanResults;
 use super::page::{Block, PageTable};
-use crate::output::{cell, number, text_of_share};
-use crate::summary::{ArmSummary, Spread};
+use crate::output::{cell, text_of_share};
+use crate::summary::ArmSummary;
 
 /// The metrics to show, with their names for readers.
 const SHOWN: [(&str, &str); 8] = [
@@ -19,34 +19,6 @@ const SHOWN: [(&str, &str); 8] = [
 
 /// The mean over all bundles.
 const SENDBOXES: &str = "bundles queue_mean_packets";
-
-/// The metrics of arms over their seeds; `None` if each arm has one seed.
-pub fn spread(plan: &PlanResults<'_>) -> Option<Block> {
-    if plan.summaries.iter().all(|arm| arm.runs < 2) {
-        return None;
-    }
-    let spreads = |arm: &ArmSummary| SHOWN.map(|(metric, _)| arm.spread(metric));
-    let all: Vec<_> = plan.summaries.iter().map(|arm| (plan.name(arm), spreads(arm))).collect();
-    let shown: Vec<usize> = (0..SHOWN.len())
-        .filter(|column| all.iter().any(|(_, row)| row[*column].is_some()))
-        .collect();
-    let columns = std::iter::once("").chain(shown.iter().map(|column| SHOWN[*column].1));
-    let row = |(name, spreads): &(String, [Option<Spread>; SHOWN.len()])| {
-        let cells = shown.iter().map(|column| spreads[*column].map_or("-".into(), text));
-        std::iter::once(name.clone()).chain(cells).collect()
-    };
-    let caption = "Each seed by itself: the median of the seeds, and in parentheses the least and \
-                   the greatest. A difference between arms that is smaller than these ranges is \
-                   none.";
-    let columns = columns.map(str::to_string).collect();
-    let rows: Vec<Vec<String>> = all.iter().map(row).collect();
-    Some(Block::Table(PageTable { columns, rows, caption: caption.into() }))
-}
-
-fn text(spread: Spread) -> String {
-    let [median, least, greatest] = [spread.median, spread.least, spread.greatest].map(number);
-    format!("{median} ({least} to {greatest})")
-}
 
 /// Every arm that two back ends ran, metric by metric; `None` if a single back end ran them all.
 pub fn beside(plan: &PlanResults<'_>) -> Option<Block> {
@@ -68,8 +40,8 @@ pub fn beside(plan: &PlanResults<'_>) -> Option<Block> {
     }
     let columns = ["arm", "", "emu", "sim", "sim - emu"].map(str::to_string).to_vec();
     let caption = "The same plan on real kernels (emu) and in the simulator (sim), all seeds \
-                   together: the same schedules of requests, the same algorithms and queues. The \
-                   simulator has no noise of a machine, and its TCP is a model of the kernel's.";
+                   together. Request schedules, algorithms and queues are the same. The simulator \
+                   has no machine noise, and its TCP is a model of the kernel's.";
     let caption = caption.to_string();
     (!rows.is_empty()).then_some(Block::Table(PageTable { columns, rows, caption }))
 }

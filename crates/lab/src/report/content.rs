@@ -1,13 +1,23 @@
 //! The sections of a report on each plan, in the order in which a reader asks.
 
+use std::collections::BTreeSet;
+
+use forebay_core::units::parse_link_rate;
+
 use super::figures::Drawing;
 use super::page::{Block, Page, PageSection};
-use super::{back_ends, tables};
+use super::{back_ends, result, tables};
 use crate::output::side;
-use crate::plan::Figure;
+use crate::plan::references::References;
 use crate::plan::setup::setup;
+use crate::plan::{Figure, Seeds};
 use crate::store::{Run, StoreError};
 use crate::summary::{ArmSummary, Requests, summarise};
+
+/// Starts of the keys of parameters that change the bottleneck's rate.
+const CHANGES: [&str; 3] = ["bottleneck.change.", "bottleneck.pulse.", "bottleneck.walk."];
+/// Bits of a full Ethernet frame of 1,514 bytes.
+const PACKET_BITS: f64 = 8.0 * 1514.0;
 
 /// The page over all `plans`, whose newest runs are `runs`, with at most `points` points a series.
 pub fn page(
@@ -16,29 +26,53 @@ pub fn page(
     plans: &[PlanResults<'_>],
     points: usize,
 ) -> Result<Page, StoreError> {
-    let mut page =
-        Page { title: "forebay: results".into(), lead: lead(runs), sections: Vec::new() };
+    let mut page = Page { title: "forebay: results".into(), ..Page::default() };
+    let alone = plans.len() == 1;
+    let (mut leads, mut first) = (Vec::new(), PageSection::default());
     for plan in plans {
-        if plans.len() == 1 {
+        let backends = plan.backends();
+        for ((sentence, tiles), backend) in result::of(plan).into_iter().zip(&backends) {
+            leads.push(if alone {
+                sentence
+            } else {
+                format!("{} \u{2013} {sentence}", plan.title)
+            });
+            let names =
+                [(!alone).then_some(&*plan.title), (backends.len() > 1).then_some(*backend)];
+            let names = names.into_iter().flatten().collect::<Vec<_>>().join(", ");
+            first.blocks.extend((!names.is_empty()).then_some(Block::Text(names)));
+            first.blocks.push(Block::Tiles(tiles));
+        }
+        if alone {
             page.title.clone_from(&plan.title);
         }
-        page.sections.extend(plan.sections(requests, points, plans.len() == 1)?);
+        page.sections.extend(plan.sections(requests, points, alone)?);
     }
-    page.sections.push(PageSection {
-        heading: "Runs, attempts and the machine".into(),
-        blocks: tables::about_runs(requests.store(), runs)?,
-    });
+    let died = runs.iter().filter(|run| run.died().is_some()).count();
+    let note = format!("In {died} of {} runs a box ended early.", runs.len());
+    leads.extend((died > 0).then_some(note));
+    page.lead = leads.join(" ");
+    let commands: Vec<String> = plans.iter().filter_map(PlanResults::commands).collect();
+    let (title, text) = ("Repeat these runs".into(), commands.join(" && "));
+    first.blocks.extend((!commands.is_empty()).then_some(Block::Details { title, text }));
+    if !first.blocks.is_empty() {
+        page.sections.insert(0, first);
+    }
+    let mut blocks = vec![Block::Text(validity(runs))];
+    blocks.extend(tables::about_runs(requests.store(), runs)?);
+    page.sections.push(PageSection { heading: "Runs, attempts and the machine".into(), blocks });
     Ok(page)
 }
 
-fn lead(runs: &[Run]) -> String {
+/// How many runs count, their program, and their conditions.
+fn validity(runs: &[Run]) -> String {
     let mut commits: Vec<&str> = runs.iter().map(|run| run.commit.as_str()).collect();
     commits.sort_unstable();
     commits.dedup();
     let valid = runs.iter().filter(|run| run.is_valid()).count();
     format!(
-        "{valid} valid runs of {}. Built from {}. Every arm of a plan meets the same link, the \
-         same traffic at the same times, and the same limits of the harness; the arms took turns.",
+        "{valid} valid runs of {}. Built from {}. Every arm of a plan has the same link, the same \
+         traffic at the same times and the same validity limits. Runs of the arms alternate.",
         runs.len(),
         commits.join(", ")
     )
@@ -77,6 +111,7 @@ impl Side {
 }
 
 /// The results of one plan.
+#[derive(Default)]
 pub struct PlanResults<'a> {
     /// Heading of the plan.
     pub title: String,
@@ -92,6 +127,10 @@ pub struct PlanResults<'a> {
     pub summaries: Vec<ArmSummary>,
     /// The figures to draw.
     pub figures: Vec<Figure>,
+    /// The arms that the other arms are compared with.
+    pub references: References,
+    /// The command that ran the plan, without back end and seeds.
+    command: Option<String>,
     /// The labels of the sides, each at the place of its colour.
     names: Vec<String>,
 }
@@ -127,7 +166,45 @@ impl<'a> PlanResults<'a> {
         let title = if title.is_empty() { name.to_string() } else { title };
         let figures = store.figures(name)?;
         let names = sides.iter().map(|side| side.label.clone()).collect();
-        Ok(Self { title, description, arms, sides, runs, summaries, figures, names })
+        let references = store.references(name)?;
+        let command = store.command(name)?;
+        let named = Self { title, description, arms, sides, runs, ..Self::default() };
+        Ok(Self { summaries, figures, references, command, names, ..named })
+    }
+
+    /// The back ends that ran it.
+    pub fn backends(&self) -> BTreeSet<&str> {
+        self.sides.iter().map(|side| side.backend.as_str()).collect()
+    }
+
+    /// The commands that repeat the runs; `None` if the store does not know them.
+    fn commands(&self) -> Option<String> {
+        let command = self.command.as_ref()?;
+        let seeds: BTreeSet<u64> = self.runs.iter().map(|run| run.key.seed).collect();
+        let seeds = Seeds { first: *seeds.first()?, last: *seeds.last()? };
+        let all = self.backends().into_iter();
+        let all = all.map(|backend| format!("{command} --backend {backend} --seeds {seeds}"));
+        Some(all.collect::<Vec<_>>().join(" && "))
+    }
+
+    /// The summary of a side in a cell; `None` without valid runs.
+    pub fn summary(&self, cell: &str, side: &Side) -> Option<&ArmSummary> {
+        let has = |it: &&ArmSummary| {
+            (it.cell.as_str(), &it.arm, &it.backend) == (cell, &side.arm, &side.backend)
+        };
+        self.summaries.iter().find(has)
+    }
+
+    /// Time to send a full packet at the bottleneck's rate (ms); `None` if that rate changes, or differs
+    /// between the runs of the cell.
+    pub fn packet_ms(&self, cell: &str) -> Option<f64> {
+        let mut runs = self.runs.iter().filter(|run| run.key.cell == cell).map(|it| &it.parameters);
+        let rate = runs.clone().next()?.get("bottleneck.rate")?;
+        let changes = |key: &String| CHANGES.iter().any(|it| key.starts_with(it));
+        let is_steady =
+            runs.all(|run| run.get("bottleneck.rate") == Some(rate) && !run.keys().any(changes));
+        let rate = parse_link_rate(rate).ok().filter(|_| is_steady)?;
+        Some(PACKET_BITS / rate.as_mbit_per_sec_f64() / 1e3)
     }
 
     /// Gives the first colours to `names`, whether the plan has them or not, so that figures of one page
@@ -182,9 +259,10 @@ impl<'a> PlanResults<'a> {
         let parameters: Vec<_> = self.runs.iter().map(|run| &run.parameters).collect();
         let setup = format!("Set-up: {}.", setup(&parameters));
         let mut blocks = vec![Block::Text(self.description.clone()), Block::Text(setup)];
+        let all = Drawing { plan: self, requests, cells: &self.cells(), points };
+        blocks.extend(tables::overview(self));
+        blocks.extend(all.rate_over_delay().map(Block::Added));
         blocks.push(tables::arms(self));
-        blocks.push(tables::overview(self));
-        blocks.extend(back_ends::spread(self));
         blocks.extend(back_ends::beside(self));
         let mut sections = vec![PageSection { heading: titled("At a glance"), blocks }];
         let cells = self.cells();

@@ -9,11 +9,19 @@ pub const POINTS_MAX: usize = 2000;
 
 /// Legend entry of the optimum of a plane.
 const OPTIMUM: &str = "optimum";
-/// Width of a bar, and about the width of a letter below it.
+/// Width of a bar (px).
 const BAR_PX: usize = 26;
+/// About the width of a letter below a bar (px). With a larger value more labels are slanted.
 const LETTER_PX: usize = 7;
 /// A ribbon with at most this many points marks each.
 const SPARSE: usize = 30;
+/// An axis without a number below this share of its largest one does not start at 0: most of it would be
+/// empty.
+const CUT: f64 = 0.6;
+/// Numbers that differ by less than this share of the largest one are not drawn apart.
+const FLAT: f64 = 0.02;
+/// Curves whose mean distance is below this share of their panel's height overlap.
+const OVERLAP: f64 = 0.05;
 /// Okabe and Ito's palette, whose colours colour-blind readers can distinguish.
 const COLOURS: [&str; 8] =
     ["#D55E00", "#0072B2", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#999999"];
@@ -71,26 +79,47 @@ pub struct Axis<'a> {
     pub title: &'a str,
     /// The axis is logarithmic.
     pub log: bool,
+    /// Numbers fall to the right, or upwards.
+    pub reversed: bool,
+    /// Milliseconds of each packet on an axis of packets, whose labels have both.
+    pub packet_ms: Option<f64>,
 }
 
 impl<'a> Axis<'a> {
     /// A linear axis.
     pub const fn linear(title: &'a str) -> Self {
-        Self { title, log: false }
+        Self { title, log: false, reversed: false, packet_ms: None }
     }
 
     /// A logarithmic axis.
     pub const fn log(title: &'a str) -> Self {
-        Self { title, log: true }
+        Self { log: true, ..Self::linear(title) }
     }
 
-    fn encoding(self, field: &str) -> Value {
+    /// The encoding of `field` for these `values`. The axis begins at 0 or its title says that it does not.
+    fn encoding(self, field: &str, values: impl Iterator<Item = f64>) -> Value {
+        let (least, most) = values
+            .filter(|value| value.is_finite())
+            .fold((f64::MAX, f64::MIN), |(least, most), it| (least.min(it), most.max(it)));
+        let is_cut = !self.log && least > CUT * most && most - least > FLAT * most;
+        let mut notes = vec![self.title.to_string()];
+        notes.extend(self.log.then(|| "logarithmic".into()));
+        notes.extend(is_cut.then(|| "does not start at 0".into()));
+        notes.extend(self.reversed.then(|| "reversed".into()));
+        let title = notes.join(", ");
         let scale = if self.log {
             json!({ "type": "log", "nice": false })
         } else {
-            json!({ "type": "linear", "zero": false, "nice": true })
+            json!({ "type": "linear", "zero": !is_cut, "nice": true, "reverse": self.reversed })
         };
-        json!({ "field": field, "type": "quantitative", "title": self.title, "scale": scale })
+        let mut encoding =
+            json!({ "field": field, "type": "quantitative", "title": title, "scale": scale });
+        if let Some(packet) = self.packet_ms {
+            let both =
+                format!("datum.label + ' (' + format(datum.value * {packet}, ',.3~r') + ' ms)'");
+            encoding["axis"] = json!({ "labelExpr": both });
+        }
+        encoding
     }
 }
 
@@ -135,12 +164,14 @@ pub fn curves(
         }
     }
     let interpolate = if stepped { "step-after" } else { "linear" };
+    let points = || series.iter().flat_map(|one| one.points.iter().copied());
     let unit = json!({
         "width": 760,
         "height": if panels.len() > 1 { 150 } else { 280 },
         "mark": { "type": "line", "interpolate": interpolate, "strokeWidth": 1.5, "clip": true },
         "encoding": {
-            "x": x.encoding("x"), "y": y.encoding("y"),
+            "x": x.encoding("x", points().map(|it| it.0)),
+            "y": y.encoding("y", points().map(|it| it.1)),
             "color": colour(order),
             "strokeDash": dash(order),
             "tooltip": [
@@ -150,6 +181,31 @@ pub fn curves(
         },
     });
     document(rows, unit, &panels)
+}
+
+/// Each curve minus the one that `base` names for it, in panels where curves overlap that one.
+pub fn differences(
+    series: &[NamedCurve],
+    base: impl Fn(&NamedCurve) -> Option<String>,
+) -> Vec<NamedCurve> {
+    let mut found: Vec<(NamedCurve, bool)> = Vec::new();
+    for one in series {
+        let name = base(one).filter(|name| *name != one.name);
+        let is_base = |it: &&NamedCurve| Some(&it.name) == name.as_ref() && it.panel == one.panel;
+        let Some(base) = series.iter().find(is_base) else { continue };
+        let at = |x: f64| {
+            let place = base.points.partition_point(|point| point.0 <= x);
+            base.points.get(place.saturating_sub(1)).map_or(0.0, |point| point.1)
+        };
+        let points: Vec<_> = one.points.iter().map(|(x, y)| (*x, y - at(*x))).collect();
+        let size = points.iter().map(|it| it.1.abs()).sum::<f64>() / points.len().max(1) as f64;
+        let values = || base.points.iter().chain(&one.points).map(|it| it.1);
+        let height = values().fold(f64::MIN, f64::max) - values().fold(f64::MAX, f64::min);
+        let overlaps = size < OVERLAP * height;
+        found.push((NamedCurve { points, ..one.clone() }, overlaps));
+    }
+    let has = |panel: &str| found.iter().any(|(it, overlaps)| *overlaps && it.panel == panel);
+    found.iter().filter(|(it, _)| has(&it.panel)).map(|(it, _)| it.clone()).collect()
 }
 
 /// Ribbons over a common x, one panel below the other, all with the same y.
@@ -168,10 +224,15 @@ pub fn ribbons(ribbons: &[Ribbon], order: &[String], x: Axis<'_>, y: Axis<'_>) -
         }
     }
     let is_sparse = ribbons.iter().all(|one| one.points.len() <= SPARSE);
-    let encoding = |y: Value| json!({ "x": x.encoding("x"), "y": y, "color": colour(order) });
-    let mut band = encoding(y.encoding("l"));
+    let points = || ribbons.iter().flat_map(|one| &one.points);
+    let encoding = |field| {
+        let x = x.encoding("x", points().map(|it| it.0));
+        let y = y.encoding(field, points().flat_map(|it| it.1));
+        json!({ "x": x, "y": y, "color": colour(order) })
+    };
+    let mut band = encoding("l");
     band["y2"] = json!({ "field": "h" });
-    let mut line = encoding(y.encoding("y"));
+    let mut line = encoding("y");
     line["strokeDash"] = dash(order);
     let unit = json!({
         "width": 760,
@@ -230,7 +291,7 @@ pub fn boxes(values: &[(String, f64)], order: &[String], y: Axis<'_>, reference:
               "encoding": {
                   "x": { "field": "s", "type": "nominal", "sort": order, "title": null,
                          "axis": { "labelAngle": 0, "labelLimit": 86 } },
-                  "y": y.encoding("y"),
+                  "y": y.encoding("y", values.iter().map(|it| it.1).chain([reference])),
                   "color": { "field": "s", "type": "nominal", "legend": null,
                              "scale": { "domain": order, "range": palette(order.len()) } },
               } },
@@ -260,8 +321,8 @@ pub fn plane(
 ) -> Value {
     let mut panels: Vec<&str> = Vec::new();
     let mut rows = Vec::new();
-    let points = points.iter().map(|it| (it.name.as_str(), it));
-    for (name, point) in points.chain(optima.iter().map(|it| (OPTIMUM, it))) {
+    let named = points.iter().map(|it| (it.name.as_str(), it));
+    for (name, point) in named.chain(optima.iter().map(|it| (OPTIMUM, it))) {
         if !panels.contains(&point.panel.as_str()) {
             panels.push(&point.panel);
         }
@@ -278,13 +339,15 @@ pub fn plane(
     let [mut colour, mut shape] = [&names, &names].map(|names| colour(names));
     colour["scale"]["range"] = json!(colours);
     shape["scale"]["range"] = json!(marks);
+    let places = || points.iter().chain(optima).map(|it| it.at);
     let size = json!({ "condition": { "test": { "field": "s", "equal": OPTIMUM }, "value": 160 }, "value": 60 });
     let unit = json!({
         "width": 460,
-        "height": 320,
+        "height": if panels.len() > 1 { 200 } else { 320 },
         "mark": { "type": "point", "filled": true, "opacity": 0.7 },
         "encoding": {
-            "x": x.encoding("x"), "y": y.encoding("y"),
+            "x": x.encoding("x", places().map(|it| it.0)),
+            "y": y.encoding("y", places().map(|it| it.1)),
             "color": colour, "shape": shape, "size": size,
             "tooltip": [
                 { "field": "s", "title": "arm" },
@@ -305,13 +368,14 @@ pub fn apart(mut figure: Value) -> Value {
 
 /// Marks that can be distinguished without colours.
 fn shapes(names: usize) -> Vec<&'static str> {
+    /// Shapes of Vega-Lite; with more names they repeat.
     const SHAPES: [&str; 6] =
         ["circle", "square", "triangle-up", "diamond", "triangle-down", "triangle-right"];
     (0..names).map(|index| SHAPES[index % SHAPES.len()]).collect()
 }
 
-/// Heat map: a cell for each row and column, darker for greater numbers, with its number, a `what`. `most` is
-/// the darkest.
+/// Heat map: a cell for each row and column, with its number, a `what`. Colours diverge from the middle of 0
+/// and `most`, where both sides are equal.
 pub fn heat(
     cells: &[(String, String, f64)],
     [row, column]: [&str; 2],
@@ -330,12 +394,16 @@ pub fn heat(
         encoding[last.0] = last.1;
         encoding
     };
-    let scale = json!({ "scheme": "viridis", "reverse": true, "domain": [0, most], "clamp": true });
+    let middle = most / 2.0;
+    let scale =
+        json!({ "scheme": "blueorange", "domain": [0, most], "domainMid": middle, "clamp": true });
     let ground = json!({ "field": "v", "type": "quantitative", "title": what, "scale": scale });
     let mut text =
         encoding(("text", json!({ "field": "v", "type": "quantitative", "format": ".2f" })));
     text["color"] = json!({
-        "condition": { "test": format!("datum.v > {}", most / 2.0), "value": "#fff" },
+        "condition": {
+            "test": format!("abs(datum.v - {middle}) > {}", 0.7 * middle), "value": "#fff",
+        },
         "value": "#000",
     });
     let unit = json!({
@@ -389,6 +457,7 @@ pub fn intervals(values: &[(String, [f64; 3])], x: Axis<'_>) -> Value {
     let rows: Vec<Value> = values.iter().map(row).collect();
     let y = json!({ "field": "s", "type": "nominal", "sort": null, "title": null,
                     "axis": { "labelLimit": 420 } });
+    let across = |field| x.encoding(field, values.iter().flat_map(|it| it.1).chain([0.0]));
     let tooltip = json!([
         { "field": "s", "title": "figure" }, { "field": "x", "title": x.title },
         { "field": "l", "title": "from" }, { "field": "h", "title": "to" },
@@ -401,9 +470,9 @@ pub fn intervals(values: &[(String, [f64; 3])], x: Axis<'_>) -> Value {
               "data": { "values": [{ "x": 0 }] },
               "encoding": { "x": { "field": "x", "type": "quantitative" } } },
             { "mark": { "type": "rule", "color": COLOURS[1], "strokeWidth": 2 },
-              "encoding": { "y": y, "x": x.encoding("l"), "x2": { "field": "h" } } },
+              "encoding": { "y": y, "x": across("l"), "x2": { "field": "h" } } },
             { "mark": { "type": "point", "filled": true, "color": COLOURS[1], "size": 50 },
-              "encoding": { "y": y, "x": x.encoding("x"), "tooltip": tooltip } },
+              "encoding": { "y": y, "x": across("x"), "tooltip": tooltip } },
         ],
     });
     document(rows, unit, &[])
@@ -428,7 +497,7 @@ fn document(rows: Vec<Value>, unit: Value, panels: &[&str]) -> Value {
         "data": { "values": rows },
         "config": {
             "font": "system-ui, sans-serif",
-            "axis": { "labelFontSize": 12, "titleFontSize": 12, "gridColor": "#eaeef2" },
+            "axis": { "labelFontSize": 12, "titleFontSize": 12, "gridColor": "#dde3e9" },
             "legend": { "labelFontSize": 12, "columns": 5 },
             "header": { "labelFontSize": 13, "labelFontWeight": "bold" },
             "view": { "stroke": "#d8dee4" },
@@ -480,6 +549,45 @@ mod tests {
         assert_eq!((last, share), (100_000.0, 1.0));
         let median = series.points.iter().find(|(_, share)| *share >= 0.5).unwrap().0;
         assert!((median - 50_000.0).abs() <= 100.0, "{median}");
+    }
+
+    #[test]
+    fn axes_start_at_zero_or_say_so() {
+        let encoding = |axis: Axis<'_>, values: [f64; 2]| {
+            let it = axis.encoding("y", values.into_iter());
+            (it["title"].as_str().unwrap().to_string(), it["scale"]["zero"].as_bool())
+        };
+        let linear = Axis::linear("t (s)");
+        assert_eq!(encoding(linear, [5.0, 90.0]), ("t (s)".into(), Some(true)));
+        let cut = ("t (s), does not start at 0".into(), Some(false));
+        assert_eq!(encoding(linear, [85.0, 90.0]), cut);
+        assert_eq!(encoding(Axis::log("t (s)"), [1.0, 9.0]), ("t (s), logarithmic".into(), None));
+        let reversed = Axis { reversed: true, ..linear };
+        assert_eq!(encoding(reversed, [5.0, 90.0]), ("t (s), reversed".into(), Some(true)));
+    }
+
+    #[test]
+    fn differences_are_drawn_where_curves_overlap() {
+        let curve = |name: &str, panel: &str, far: f64| {
+            let points = (0..10).map(|x| (f64::from(x), 10.0 * f64::from(x) + far)).collect();
+            NamedCurve::new(name, points).in_panel(panel)
+        };
+        let series = ["near", "far"].map(|panel| {
+            let far = if panel == "near" { 1.0 } else { 40.0 };
+            [curve("base", panel, 0.0), curve("one", panel, far)]
+        });
+        let found = differences(&series.concat(), |_| Some("base".into()));
+        assert_eq!(found.len(), 1);
+        assert_eq!(
+            (&*found[0].name, &*found[0].panel, found[0].points[3]),
+            ("one", "near", (3.0, 1.0))
+        );
+    }
+
+    #[test]
+    fn heat_diverges_from_the_middle() {
+        let spec = heat(&[("a".into(), "b".into(), 0.5)], ["row", "column"], ("share", 1.0));
+        assert_eq!(spec["layer"][0]["encoding"]["color"]["scale"]["domainMid"], json!(0.5));
     }
 
     #[test]

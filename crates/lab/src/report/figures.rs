@@ -6,27 +6,38 @@ use forebay_core::units::{ByteCount, parse_duration};
 
 use super::content::{PlanResults, Side};
 use super::figure::{
-    Axis, NamedCurve, Point, Ribbon, apart, bars, curves, plane, ribbons, thinned,
+    Axis, NamedCurve, Point, Ribbon, apart, bars, curves, differences, plane, ribbons, thinned,
 };
 use super::page::{self, Block};
 use super::tables;
 use crate::judge::Interval;
 use crate::metrics::requests::{CLASSES, class};
 use crate::metrics::statistics::{Sorted, mean};
-use crate::metrics::{Address, OF_REQUESTS, Outcome, SERIES, Transition, heading, unit as unit_of};
+use crate::metrics::{
+    Address, OF_REQUESTS, Outcome, SERIES, Transition, heading, title, unit as unit_of,
+};
 use crate::output::cell as text_of;
 use crate::plan::figures::{Abscissa, Facet, Figure, FigureKind};
 use crate::store::{Run, StoreError};
 use crate::summary::{ArmSummary, Requests};
 
-/// Most steps of a ribbon over a run. No step is shorter than the interval of the coarsest series.
+/// Most steps of a ribbon over a run.
 const STEPS: f64 = 300.0;
+/// Shortest step of a ribbon (s): the interval of the coarsest series.
 const STEP_MIN_S: f64 = 0.1;
 /// Most changes of state shown of a run; nobody reads a longer table.
 const TRANSITIONS: usize = 50;
+/// The horizontal axis of timelines and ribbons.
 const TIME: Axis<'_> = Axis::linear("time (s)");
 /// Seed of the intervals of curves.
 const SEED: u64 = 1;
+/// Most panels of the figure of payload over delay.
+const PANELS: usize = 9;
+/// Delays of hosts, the best-known first.
+const DELAYS: [&str; 4] =
+    ["rtt_p50_ms", "mean_srtt_l4", "fct_p50_ms", "links/forward/sojourn_mean_ms"];
+/// A figure of a plan, and the difference to the baseline.
+type Drawn = (Option<serde_json::Value>, Option<page::Chart>);
 /// A curve whose largest number is this many times its smallest has a logarithmic axis.
 const FAR: f64 = 50.0;
 
@@ -48,8 +59,8 @@ impl Drawing<'_> {
         let spec = match figure.kind {
             FigureKind::Cdf if figure.of.iter().any(is_series) => self.shares_of_time(figure)?,
             FigureKind::Cdf => self.distributions(figure)?,
-            FigureKind::Curve => self.against_cells(figure),
-            FigureKind::Plane => self.operating_points(figure),
+            FigureKind::Curve => (self.against_cells(figure), None),
+            FigureKind::Plane => (self.operating_points(figure, false), None),
             FigureKind::Bars => return Ok(self.bars(figure)),
             FigureKind::Timeline => self.first_seeds(figure)?,
             FigureKind::Ribbon => self.all_seeds(figure)?,
@@ -60,7 +71,41 @@ impl Drawing<'_> {
         let seed = seed.map_or(String::new(), |seed| format!(" Seed {seed}."));
         let caption = figure.title.clone() + &seed;
         let drawn = |spec| Block::Figure(page::Chart { caption, spec });
-        Ok(spec.map(drawn).into_iter().collect())
+        let (spec, difference) = spec;
+        Ok(spec.map(drawn).into_iter().chain(difference.map(Block::Added)).collect())
+    }
+
+    /// The difference to the baseline of each curve, where curves overlap the baseline's.
+    fn difference(&self, series: &[NamedCurve], x: Axis<'_>, y: Axis<'_>) -> Option<page::Chart> {
+        let baseline = self.plan.references.baseline();
+        let base_of = |one: &NamedCurve| {
+            let side = self.plan.sides.iter().find(|side| side.label == one.name)?;
+            Some(self.plan.label(baseline, &side.backend))
+        };
+        let found = differences(series, base_of);
+        let title = format!("{}, minus {baseline}", y.title);
+        let caption = format!("Difference to {baseline} where curves of the figure above overlap.");
+        let draw = || curves(&found, &self.plan.order(), x, Axis::linear(&title), true);
+        (!found.is_empty()).then(|| page::Chart { caption, spec: draw() })
+    }
+
+    /// Payload over delay, a point for each run; `None` if the runs have no delay in common, or there are
+    /// too many cells.
+    pub fn rate_over_delay(&self) -> Option<page::Chart> {
+        let runs = || self.sides().flat_map(|(cell, side)| self.plan.valid_in(cell, side));
+        let find = |at: &&str| runs().all(|run| at.parse().is_ok_and(|at| run.get(&at).is_some()));
+        let delay = DELAYS.iter().find(|at| self.cells.len() <= PANELS && find(at))?;
+        let figure = Figure {
+            kind: FigureKind::Plane,
+            title: "Payload over delay, a point for each run. Up and to the right is better."
+                .into(),
+            of: ["goodput_mbps", delay].iter().flat_map(|at| at.parse()).collect(),
+            facet: Some(Facet::Cell),
+            baseline: None,
+            published: Vec::new(),
+        };
+        let spec = self.operating_points(&figure, true)?;
+        Some(page::Chart { caption: figure.title, spec })
     }
 
     /// The sides in each cell.
@@ -68,8 +113,8 @@ impl Drawing<'_> {
         self.cells.iter().flat_map(|cell| self.plan.sides.iter().map(move |side| (*cell, side)))
     }
 
-    fn distributions(&self, figure: &Figure) -> Result<Option<serde_json::Value>, StoreError> {
-        let Some(of) = figure.of.first() else { return Ok(None) };
+    fn distributions(&self, figure: &Figure) -> Result<Drawn, StoreError> {
+        let Some(of) = figure.of.first() else { return Ok((None, None)) };
         let panels = self.panels(figure);
         let mut series = Vec::new();
         for (cell, side) in self.sides() {
@@ -101,11 +146,11 @@ impl Drawing<'_> {
         let x = entry.map_or(String::new(), |it| format!("{} ({})", it.summary, it.unit));
         let y = Axis::linear("share of requests");
         let draw = || curves(&series, &self.plan.order(), Axis::log(&x), y, true);
-        Ok((!series.is_empty()).then(draw))
+        Ok(((!series.is_empty()).then(draw), self.difference(&series, Axis::log(&x), y)))
     }
 
     /// Distribution of a quantity over time: the share of its equally spaced samples up to each value.
-    fn shares_of_time(&self, figure: &Figure) -> Result<Option<serde_json::Value>, StoreError> {
+    fn shares_of_time(&self, figure: &Figure) -> Result<Drawn, StoreError> {
         let mut series = Vec::new();
         self.over_time(figure, usize::MAX, |panel, name, runs| {
             let values = runs.into_iter().flatten().map(|(_, value)| value).collect();
@@ -115,7 +160,7 @@ impl Drawing<'_> {
         let x = unit(figure);
         let y = Axis::linear("share of the time");
         let draw = || apart(curves(&series, &self.plan.order(), Axis::linear(&x), y, true));
-        Ok((!series.is_empty()).then(draw))
+        Ok(((!series.is_empty()).then(draw), self.difference(&series, Axis::linear(&x), y)))
     }
 
     /// A metric over the number of each cell: median and interval of the seeds.
@@ -160,7 +205,7 @@ impl Drawing<'_> {
     }
 
     /// One metric of each run over another, with the optimum: a full bottleneck without a queue.
-    fn operating_points(&self, figure: &Figure) -> Option<serde_json::Value> {
+    fn operating_points(&self, figure: &Figure, reversed: bool) -> Option<serde_json::Value> {
         let [up, right] = &figure.of[..] else { return None };
         let (mut points, mut optima) = (Vec::new(), Vec::new());
         for (cell, side) in self.sides() {
@@ -182,8 +227,9 @@ impl Drawing<'_> {
         };
         let mut kept: Vec<Point> = optima.iter().filter(|it| is_one(it)).cloned().collect();
         kept.dedup_by(|a, b| a.panel == b.panel);
-        let (x, y) = (heading(&right.quantity), heading(&up.quantity));
-        let draw = || plane(&points, &kept, &self.plan.order(), Axis::linear(&x), Axis::linear(&y));
+        let (x, y) = (title(&right.quantity), title(&up.quantity));
+        let x = Axis { reversed, ..Axis::linear(&x) };
+        let draw = || plane(&points, &kept, &self.plan.order(), x, Axis::linear(&y));
         (!points.is_empty()).then(draw)
     }
 
@@ -201,7 +247,7 @@ impl Drawing<'_> {
         }
     }
 
-    fn first_seeds(&self, figure: &Figure) -> Result<Option<serde_json::Value>, StoreError> {
+    fn first_seeds(&self, figure: &Figure) -> Result<Drawn, StoreError> {
         let mut series = Vec::new();
         self.over_time(figure, 1, |panel, name, mut runs| {
             let points = runs.pop().map_or(Vec::new(), |points| thinned(&points, self.points));
@@ -209,11 +255,12 @@ impl Drawing<'_> {
         })?;
         let unit = unit(figure);
         let names = self.names(figure, series.iter().map(|one| &one.name));
-        let draw = || curves(&series, &names, TIME, Axis::linear(&unit), true);
-        Ok((!series.is_empty()).then(draw))
+        let y = self.axis_over_time(figure, &unit);
+        let draw = || curves(&series, &names, TIME, y, true);
+        Ok(((!series.is_empty()).then(draw), self.difference(&series, TIME, y)))
     }
 
-    fn all_seeds(&self, figure: &Figure) -> Result<Option<serde_json::Value>, StoreError> {
+    fn all_seeds(&self, figure: &Figure) -> Result<Drawn, StoreError> {
         let mut bands = Vec::new();
         self.over_time(figure, usize::MAX, |panel, name, runs| {
             bands.push(Ribbon { name, panel, points: band(&runs) });
@@ -226,8 +273,24 @@ impl Drawing<'_> {
             }
             None => self.names(figure, bands.iter().map(|one| &one.name)),
         };
-        let draw = || ribbons(&bands, &names, TIME, Axis::linear(&unit));
-        Ok((!bands.is_empty()).then(draw))
+        let middle = |band: &Ribbon| {
+            let points = band.points.iter().map(|(x, edges)| (*x, edges[1])).collect();
+            NamedCurve::new(&band.name, points).in_panel(&band.panel)
+        };
+        let y = self.axis_over_time(figure, &unit);
+        let draw = || ribbons(&bands, &names, TIME, y);
+        let middles: Vec<NamedCurve> = bands.iter().map(middle).collect();
+        Ok(((!bands.is_empty()).then(draw), self.difference(&middles, TIME, y)))
+    }
+
+    /// The vertical axis of a figure over time. Packets in queues have their time in ms next to these.
+    fn axis_over_time<'u>(&self, figure: &Figure, unit: &'u str) -> Axis<'u> {
+        let is_queue =
+            figure.of.iter().all(|of| of.quantity == "queue_packets" && of.name != "reverse");
+        let mut times = self.cells.iter().map(|cell| self.plan.packet_ms(cell));
+        let first = times.next().flatten().filter(|_| is_queue);
+        let packet_ms = first.filter(|first| times.all(|it| it == Some(*first)));
+        Axis { packet_ms, ..Axis::linear(unit) }
     }
 
     /// The bands, one per arm in a panel of its own, each called like its arm and behind that of the arm `baseline`.
@@ -332,7 +395,7 @@ impl Drawing<'_> {
         let spec = bars(&values, &order, Axis::linear(&y));
         let mut blocks = vec![Block::Figure(page::Chart { caption: figure.title.clone(), spec })];
         if !rows.is_empty() {
-            let caption = format!("The same as published, and here: {y}.");
+            let caption = format!("Published values and values measured here: {y}.");
             blocks.push(tables::block(&["arm", "published", "here", "source"], rows, &caption));
         }
         blocks
@@ -367,8 +430,10 @@ impl Drawing<'_> {
         if rows.is_empty() {
             return Ok(Vec::new());
         }
-        let caption =
-            format!("{} First seed, the first {TRANSITIONS} changes of a run.", figure.title);
+        let caption = format!(
+            "{} Only the first seed, and at most the first {TRANSITIONS} changes of a run.",
+            figure.title
+        );
         let columns = ["arm", "bundle", "at (s)", "state", "reason"];
         Ok(vec![tables::block(&columns, rows, &caption)])
     }
@@ -383,7 +448,7 @@ struct Panel {
 impl Panel {
     fn of_class((size, largest): &(&str, u64)) -> Self {
         let title = match *largest {
-            u64::MAX => format!("{size} requests, above that"),
+            u64::MAX => format!("{size} requests, all above"),
             bytes => format!("{size} requests, up to {}", ByteCount::new(bytes)),
         };
         Self { name: size.to_string(), title }
@@ -408,7 +473,7 @@ fn title_of(figure: &Figure) -> String {
     let quantity = figure.of.first().map_or("", |of| &of.quantity);
     match &figure.baseline {
         None => heading(quantity),
-        Some(baseline) => format!("{} over that of {baseline}", quantity.replace('_', " ")),
+        Some(baseline) => format!("{} relative to {baseline}", quantity.replace('_', " ")),
     }
 }
 
@@ -448,7 +513,7 @@ fn is_laid_over(figure: &Figure) -> bool {
 }
 
 /// Where a part is, in words.
-fn place(part: &str, name: &str) -> String {
+pub fn place(part: &str, name: &str) -> String {
     match (part, name) {
         ("run", _) => "all flows together".into(),
         ("link", "forward") => "at the bottleneck".into(),
@@ -501,7 +566,7 @@ mod tests {
     use crate::store::testing::put;
 
     #[test]
-    fn a_curve_over_a_baseline_is_of_ratios_of_runs_with_the_same_seed() {
+    fn baseline_curve_uses_ratios_per_seed() {
         let folder = tempfile::tempdir().unwrap();
         let mut store = Store::create(folder.path()).unwrap();
         let (experiment, _) = invented_run();
@@ -568,7 +633,7 @@ mod tests {
     }
 
     #[test]
-    fn a_band_is_of_the_means_of_runs_in_steps() {
+    fn band_covers_stepwise_means_of_runs() {
         let run = |level: f64| vec![(0.0, level), (0.05, level + 2.0), (0.1, level)];
         let points = band(&[run(1.0), run(3.0), run(8.0)]);
         assert_eq!(points, [(0.0, [2.0, 4.0, 9.0]), (0.1, [1.0, 3.0, 8.0])]);

@@ -5,6 +5,7 @@ pub(crate) mod content;
 pub mod figure;
 pub(crate) mod figures;
 pub mod page;
+mod result;
 pub mod tables;
 
 use std::collections::BTreeMap;
@@ -20,6 +21,7 @@ use content::PlanResults;
 use figure::POINTS_MAX;
 use figures::Drawing;
 use page::{Block, Page};
+pub use result::DEFAULT_BOXES;
 
 /// Name of the report in a folder of results.
 pub const FILE: &str = "report.html";

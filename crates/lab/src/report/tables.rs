@@ -3,10 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::content::PlanResults;
-use super::page::{Block, PageTable};
+use super::figures::place;
+use super::page::{Block, MetricRow, MetricTable, PageTable, REJECTED};
 use crate::metrics::statistics::mean;
-use crate::metrics::{LIMITS, Metrics, OF_CURVES, Part, heading};
-use crate::output::{cell, number, table};
+use crate::metrics::{LIMITS, Metrics, OF_CURVES, describe, higher_is_better, is_sum, title, unit};
+use crate::output::{self, cell, number};
 use crate::plan::setup::boxes;
 use crate::store::{Run, Store, StoreError};
 use crate::summary::ArmSummary;
@@ -21,28 +22,55 @@ pub fn block(columns: &[&str], rows: Vec<Vec<String>>, caption: &str) -> Block {
 pub fn arms(plan: &PlanResults<'_>) -> Block {
     let row = |(name, summary): &(String, String)| {
         let runs = plan.runs.iter().filter(|run| run.key.arm == *name);
+        let state = match runs.clone().filter(|run| run.is_valid()).count() {
+            0 => format!("{REJECTED}: no valid run"),
+            valid => format!("{valid} valid"),
+        };
         let boxes = boxes(&runs.map(|run| &run.parameters).collect::<Vec<_>>());
-        vec![name.clone(), summary.clone(), boxes]
+        vec![name.clone(), summary.clone(), boxes, state]
     };
-    let columns = ["arm", "what it is", "its boxes"];
-    block(&columns, plan.arms.iter().map(row).collect(), "What is compared.")
+    let columns = ["arm", "description", "its boxes", "runs"];
+    block(&columns, plan.arms.iter().map(row).collect(), "The compared arms.")
 }
 
-/// The summary table: one row for each arm and cell.
-pub fn overview(plan: &PlanResults<'_>) -> Block {
-    let summaries: Vec<&ArmSummary> = plan.summaries.iter().collect();
-    let (mut columns, mut rows) = table(&summaries);
-    if plan.cells().len() > 1 {
-        columns.insert(1, "cell".into());
-        for (row, summary) in rows.iter_mut().zip(&summaries) {
-            row.insert(1, summary.cell.clone());
-        }
-    }
-    let caption = "Requests of all seeds are taken together; queues and throughput are means over \
-                   time and seeds. Slowdown: completion time over the time on an empty path. Gap \
-                   closed: how much of the distance from status_quo to in_network_fq an arm \
-                   covers, 1 is all of it. Quantiles interpolate between the closest ranks.";
-    Block::Table(PageTable { columns, rows, caption: caption.into() })
+/// The numbers that a reader looks for first.
+const OVERVIEW: &str = "slowdown_p50 slowdown_geomean slowdown_above_1_3 slowdown_p99 fct_p50_ms fct_p99_ms \
+     requests_unfinished rtt_p50_ms video_rate_mbps video_rebuffering_s goodput_mbps gap_closed queue_mean_packets \
+     sojourn_mean_ms drops_queue_packets";
+/// Metrics of the overview of a plan that measures costs.
+const OVERVIEW_OF_COSTS: &str = "cpu_score cpu_ratio cpu_s_per_gb processor_share acked_mbps ack_over_empty_ns \
+     decision_p50_us decision_p99_us";
+
+/// Caption of the summary of plans with traffic.
+const OF_REQUESTS: &str = "Results. Requests of all seeds are pooled; queues and throughput are means over time and \
+     seeds. Below a number: the least and the greatest seed alone. A smaller difference between arms may be chance. \
+     Bold: the best number. Time next to packets: time to send these at the bottleneck's rate. Gap closed: share of \
+     the gap between status_quo and in_network_fq that an arm closes; 1 is all of it. Quantiles interpolate between \
+     the closest ranks.";
+
+/// Caption of the summary of trials of costs.
+const OF_COSTS: &str = "Results: medians over the seeds. A CPU score is the count of a process that runs in the \
+     remaining time of the processor, divided by its count in the baseline's trial of the same block. A pair of \
+     trials counts only if bytes and acknowledgements per second differ by at most 1 % at a fixed rate, and if \
+     neither the hypervisor nor other processes took the processor away. The score is 0 if an agent fell back, lost \
+     a report, decided too late or missed acknowledgements that it should have got.";
+
+/// Name and definition of the metric at `address`, for a tooltip.
+pub fn definition(address: &str) -> String {
+    let quantity = address.rsplit('/').next().unwrap_or(address);
+    let entry = describe(quantity);
+    entry.map_or_else(|| address.into(), |entry| format!("{address}: {}", entry.summary))
+}
+
+/// The summary table: runs, the bottleneck and the sendboxes of each cell.
+pub fn overview(plan: &PlanResults<'_>) -> Option<Block> {
+    let bottleneck = parts(plan, "link").filter(|it| it.name == "forward");
+    let mut groups: Vec<_> = whole(plan).chain(bottleneck).chain(parts(plan, "bundle")).collect();
+    groups.sort_by_key(|it| plan.cells().iter().position(|cell| *cell == it.cell));
+    let is_of_costs = plan.summaries.iter().any(|arm| arm.metrics.get("cpu_s_per_gb").is_some());
+    let (names, caption) =
+        if is_of_costs { (OVERVIEW_OF_COSTS, OF_COSTS) } else { (OVERVIEW, OF_REQUESTS) };
+    metric_table(plan, groups.into_iter(), names, caption)
 }
 
 /// Medians, 95th and 99th percentiles, accuracy, windows, CPU.
@@ -52,6 +80,7 @@ pub fn numbers(plan: &PlanResults<'_>) -> Vec<Block> {
     blocks.extend(videos(plan));
     blocks.extend(connections(plan));
     blocks.extend(curves(plan));
+    blocks.extend(programs(plan));
     blocks.extend(queues(plan));
     blocks.extend(accuracy(plan));
     blocks.extend(comparisons(plan));
@@ -60,247 +89,237 @@ pub fn numbers(plan: &PlanResults<'_>) -> Vec<Block> {
     blocks
 }
 
-/// A table of the metrics `names`, one row for each side. Rows and columns without any number are left out,
-/// and so is a table without any.
-fn metric_table<'a>(
-    arms: impl Iterator<Item = (String, &'a Metrics)>,
-    names: &[&str],
-    caption: &str,
-) -> Option<Block> {
-    let rows: Vec<(String, &Metrics)> = arms
-        .filter(|(_, metrics)| names.iter().any(|metric| metrics.get(metric).is_some()))
-        .collect();
-    let shown: Vec<&str> = names
-        .iter()
-        .copied()
-        .filter(|metric| rows.iter().any(|(_, metrics)| metrics.get(metric).is_some()))
-        .collect();
-    let columns = std::iter::once(String::new()).chain(shown.iter().map(|it| heading(it)));
-    let columns = columns.collect();
-    let row = |(name, metrics): &(String, &Metrics)| {
-        let cells = shown.iter().map(|metric| cell(metrics.get(metric)));
-        std::iter::once(name.clone()).chain(cells).collect()
-    };
-    let rows: Vec<Vec<String>> = rows.iter().map(row).collect();
-    (!rows.is_empty()).then(|| Block::Table(PageTable { columns, rows, caption: caption.into() }))
+/// Metrics of one cell, or of one part of the runs in it, on each side.
+struct Group<'a> {
+    cell: &'a str,
+    part: &'static str,
+    name: &'a str,
+    sides: Vec<Option<(&'a Metrics, &'a ArmSummary)>>,
 }
 
-/// The parts of all arms that `of` names, each with its arm and its name.
-fn parts<'a>(
-    plan: &'a PlanResults<'_>,
-    of: fn(&ArmSummary) -> &Vec<Part>,
-) -> impl Iterator<Item = (String, &'a Metrics)> {
-    plan.summaries.iter().flat_map(move |arm| {
-        let name = move |part: &Part| format!("{}, {}", plan.name(arm), part.name);
-        of(arm).iter().map(move |part| (name(part), &part.metrics))
+impl Group<'_> {
+    /// Whether a side has `metric`.
+    fn has(&self, metric: &str) -> bool {
+        self.sides.iter().flatten().any(|(metrics, _)| metrics.get(metric).is_some())
+    }
+}
+
+/// A table of the metrics `names`, separated by spaces: one row for each group and metric. Rows without any
+/// number are left out, and so is a table without any. Sums over runs become means. Queues have the time to
+/// send their packets next to these.
+fn metric_table<'a>(
+    plan: &PlanResults<'_>,
+    groups: impl Iterator<Item = Group<'a>>,
+    names: &str,
+    caption: &str,
+) -> Option<Block> {
+    let mut rows = Vec::new();
+    for Group { cell, part, name, sides } in groups {
+        let place = if part == "run" { String::new() } else { place(part, name) };
+        let of: Vec<&str> = [cell, &place].into_iter().filter(|it| !it.is_empty()).collect();
+        let packet_ms = plan.packet_ms(cell).filter(|_| part == "bundle" || name == "forward");
+        for metric in names.split_whitespace() {
+            let is_sum = is_sum(metric);
+            let packet_ms =
+                packet_ms.filter(|_| metric.starts_with("queue_") && unit(metric) == "packets");
+            let key = format!("{part} {name} {metric}");
+            let key = if part == "run" { metric } else { &key };
+            let shown = |side: &Option<(&Metrics, &ArmSummary)>| {
+                let (metrics, arm) = (*side)?;
+                let value = metrics.get(metric)? / if is_sum { arm.runs as f64 } else { 1.0 };
+                let wait = packet_ms.map(|ms| format!(", {} ms", number(value * ms)));
+                let spread = arm.spread(key).map(|it| [it.least, it.greatest].map(number));
+                let range = spread.filter(|[least, greatest]| least != greatest);
+                let range = range.map(|ends| format!("\n{}", ends.join(" to ")));
+                let text = [Some(number(value)), wait, range].into_iter().flatten().collect();
+                Some((value, text))
+            };
+            rows.push(MetricRow {
+                of: of.join(", "),
+                title: title(metric) + if is_sum { ", per run (mean over seeds)" } else { "" },
+                name: definition(metric),
+                higher: higher_is_better(part, metric),
+                numbers: sides.iter().map(shown).collect(),
+            });
+        }
+    }
+    rows.retain(|row| row.numbers.iter().any(Option::is_some));
+    let sides = plan.sides.iter().map(|side| side.label.clone()).collect();
+    let table = MetricTable { sides, rows, caption: caption.into() };
+    (!table.rows.is_empty()).then_some(Block::Metrics(table))
+}
+
+/// The metrics of whole runs in each cell.
+fn whole<'a>(plan: &'a PlanResults<'_>) -> impl Iterator<Item = Group<'a>> {
+    plan.cells().into_iter().map(|cell| {
+        let metrics = |side| plan.summary(cell, side).map(|arm| (&arm.metrics, arm));
+        Group { cell, part: "run", name: "", sides: plan.sides.iter().map(metrics).collect() }
+    })
+}
+
+/// The parts of this kind in each cell, in the order of their first arm.
+fn parts<'a>(plan: &'a PlanResults<'_>, part: &'static str) -> impl Iterator<Item = Group<'a>> {
+    let list = move |arm: &'a ArmSummary| match part {
+        "flow" => &arm.flows,
+        "link" => &arm.links,
+        _ => &arm.bundles,
+    };
+    plan.cells().into_iter().flat_map(move |cell| {
+        let arms = || plan.sides.iter().map(|side| plan.summary(cell, side));
+        let mut names: Vec<&str> = Vec::new();
+        for it in arms().flatten().flat_map(list) {
+            if !names.contains(&it.name.as_str()) {
+                names.push(&it.name);
+            }
+        }
+        let group = |name| {
+            let find = |arm: Option<&'a ArmSummary>| {
+                let found = list(arm?).iter().find(|it| it.name == name)?;
+                Some((&found.metrics, arm?))
+            };
+            Group { cell, part, name, sides: arms().map(find).collect() }
+        };
+        names.into_iter().map(group).collect::<Vec<_>>()
     })
 }
 
 fn completion_times(plan: &PlanResults<'_>) -> Vec<Block> {
-    let arms = || plan.summaries.iter().map(|arm| (plan.name(arm), &arm.metrics));
     let tables = [
         (
-            &[
-                "requests_total",
-                "requests_unfinished",
-                "fct_p50_ms",
-                "fct_p95_ms",
-                "fct_p99_ms",
-                "slowdown_p50",
-                "slowdown_p95",
-                "slowdown_p99",
-                "slowdown_geomean",
-                "slowdown_unqueued_p99",
-            ][..],
+            "requests_total requests_unfinished fct_p50_ms fct_p95_ms fct_p99_ms \
+         slowdown_p50 slowdown_p95 slowdown_p99 slowdown_geomean slowdown_unqueued_p99",
             "Completion times of requests, from scheduled arrival to the last byte, and slowdowns. \
-             An unfinished request counts with its age. The last column leaves out requests that \
-             waited for another one on their connection.",
+             An unfinished request counts with its age.",
         ),
         (
-            &[
-                "slowdown_small_p50",
-                "slowdown_small_p95",
-                "slowdown_small_p99",
-                "slowdown_medium_p50",
-                "slowdown_medium_p95",
-                "slowdown_medium_p99",
-                "slowdown_large_p50",
-                "slowdown_large_p95",
-                "slowdown_large_p99",
-            ][..],
+            "slowdown_small_p50 slowdown_small_p95 slowdown_small_p99 slowdown_medium_p50 \
+         slowdown_medium_p95 slowdown_medium_p99 slowdown_large_p50 slowdown_large_p95 \
+         slowdown_large_p99",
             "Slowdowns by size: small up to 10 KB, medium up to 1 MB, large above.",
         ),
     ];
-    tables.iter().filter_map(|(names, caption)| metric_table(arms(), names, caption)).collect()
+    let table = |(names, caption)| metric_table(plan, whole(plan), names, caption);
+    tables.into_iter().filter_map(table).collect()
+}
+
+fn programs(plan: &PlanResults<'_>) -> Option<Block> {
+    let arms = plan.summaries.iter().map(|arm| (plan.name(arm), arm));
+    let (columns, rows) = output::programs(arms)?;
+    let caption = "BPF programs, medians over the seeds. The kernel takes their time, and the empty program shows how \
+                   much of it taking the time costs.";
+    Some(Block::Table(PageTable { columns, rows, caption: caption.into() }))
 }
 
 fn queues(plan: &PlanResults<'_>) -> Vec<Block> {
     let links = metric_table(
-        parts(plan, |arm| &arm.links),
-        &[
-            "queue_mean_packets",
-            "queue_p95_packets",
-            "queue_max_packets",
-            "sojourn_p50_ms",
-            "sojourn_p99_ms",
-            "throughput_mbps",
-            "utilisation",
-            "drops_queue_packets",
-        ],
-        "The links, from their own log of every packet; `forward` is the bottleneck. \
-         Queues are weighed by time.",
+        plan,
+        parts(plan, "link"),
+        "queue_mean_packets queue_p95_packets queue_max_packets sojourn_mean_ms \
+         sojourn_p50_ms sojourn_p99_ms throughput_mbps utilisation drops_queue_packets",
+        "The links, from their own log of every packet; `forward` is the bottleneck. Queues are \
+         means over time.",
     );
     let bundles = metric_table(
-        parts(plan, |arm| &arm.bundles),
-        &[
-            "queue_mean_packets",
-            "queue_p95_packets",
-            "queue_share_at_sendbox",
-            "throughput_mbps",
-            "shaped_share",
-            "passing_share",
-            "trying_share",
-            "trials",
-            "first_shape_s",
-            "min_rtt_ms",
-            "min_rtt_drift_ms",
-            "drops_queue_packets",
-            "message_share",
-        ],
-        "The sendboxes. The share of all queueing is that of the sendbox in the sum of both \
-         queues; drops and messages are those of the whole run, warm-up included.",
+        plan,
+        parts(plan, "bundle"),
+        "queue_mean_packets queue_p95_packets queue_share_at_sendbox throughput_mbps \
+         shaped_share passing_share trying_share trials first_shape_s min_rtt_ms \
+         min_rtt_drift_ms drops_queue_packets message_share",
+        "The sendboxes. Share of all queueing: the sendbox's queue divided by the sum of the \
+         sendbox and bottleneck queues. Drops and messages cover the whole run, including the \
+         warm-up.",
     );
     links.into_iter().chain(bundles).collect()
 }
 
 fn accuracy(plan: &PlanResults<'_>) -> Option<Block> {
     metric_table(
-        parts(plan, |arm| &arm.bundles),
-        &[
-            "rtt_within_1ms",
-            "rtt_within_1ms_of_all",
-            "rtt_error_abs_p50_ms",
-            "rtt_error_p10_ms",
-            "rtt_error_p90_ms",
-            "rate_within_4pct",
-            "rate_within_4pct_of_all",
-            "rate_within_2mbps",
-            "rate_within_2mbps_of_all",
-            "samples_per_rtt",
-            "boundaries_matched",
-            "boundaries_matched_of_all",
-            "epochs_without_truth",
-        ],
-        "Estimates of the sendbox against the truth. True RTT: propagation, the boundary packet's \
-         time at the bottleneck, and the way back. True rate: bytes that left the bottleneck \
-         between the same two boundaries. No sample is left out, nothing is corrected. Shares are of \
-         matched boundaries; of all boundaries of the run those that no report matched count as wrong.",
+        plan,
+        parts(plan, "bundle"),
+        "rtt_within_1ms rtt_within_1ms_of_all rtt_error_abs_p50_ms rtt_error_p10_ms \
+         rtt_error_p90_ms rate_within_4pct rate_within_4pct_of_all rate_within_2mbps \
+         rate_within_2mbps_of_all samples_per_rtt boundaries_matched \
+         boundaries_matched_of_all epochs_without_truth",
+        "Estimates of the sendbox compared with the truth. True RTT: propagation, the boundary \
+         packet's time at the bottleneck, and the reverse path. True rate: bytes that left the \
+         bottleneck between the same two boundaries. No sample is excluded or corrected. Shares \
+         count matched boundaries; in shares of all boundaries, unmatched ones count as wrong.",
     )
 }
 
 fn comparisons(plan: &PlanResults<'_>) -> Option<Block> {
-    let others = plan.summaries.iter().filter(|arm| !arm.is_baseline);
     metric_table(
-        others.map(|arm| (plan.name(arm), &arm.metrics)),
-        &[
-            "slowdown_p50_over_status_quo",
-            "slowdown_p99_over_status_quo",
-            "fct_p50_over_status_quo",
-            "slowdown_p50_over_in_network_fq",
-            "gap_closed",
-            "large_paired_ratio_geomean",
-            "bytes_over_status_quo",
-            "queue_total_over_status_quo",
-        ],
-        "Arms against each other. Large, paired: over requests above 1 MB, the geometric mean of \
-         the slowdown over that of the very same request in the status quo.",
+        plan,
+        whole(plan),
+        "slowdown_p50_over_status_quo slowdown_p99_over_status_quo \
+         fct_p50_over_status_quo slowdown_p50_over_in_network_fq gap_closed \
+         large_paired_ratio_geomean bytes_over_status_quo queue_total_over_status_quo",
+        "Arms compared with each other. Large, paired: over requests above 1 MB, the geometric \
+         mean of a request's slowdown divided by the same request's slowdown in the status quo.",
     )
 }
 
 /// How closely flows follow those of the baseline over time.
 fn curves(plan: &PlanResults<'_>) -> Option<Block> {
     metric_table(
-        parts(plan, |arm| &arm.flows),
-        &OF_CURVES,
-        "Flows compared with those of the baseline over time. NRMSE: the root mean square of the difference of two \
-         curves, which are means over runs, over the mean of the baseline's.",
+        plan,
+        parts(plan, "flow"),
+        &OF_CURVES.join(" "),
+        "Flows compared with the baseline over time. NRMSE: root mean square difference between \
+         the two curves, divided by the mean of the baseline's curve. Each curve is a mean over \
+         runs.",
     )
 }
 
 /// What greedy connections got, and how evenly.
 fn connections(plan: &PlanResults<'_>) -> Vec<Block> {
-    let senders = parts(plan, |arm| &arm.flows);
     let of_flows = metric_table(
-        senders.filter(|(_, metrics)| metrics.get("mean_srtt_l4").is_some()),
-        &[
-            "goodput_mbps",
-            "throughput_drift",
-            "srtt_p50_ms",
-            "srtt_p99_ms",
-            "queueing_p95_ms",
-            "total_retransmissions_l4",
-            "total_spurious_retransmissions_l4",
-            "total_rtos_l4",
-            "starved_s",
-            "harm_throughput",
-            "harm_delay",
-        ],
-        "Flows that always have more to send. One whose throughput drifted far from 0 was not steady. Harm is what a \
-         flow lost of what it has alone.",
+        plan,
+        parts(plan, "flow").filter(|group| group.has("mean_srtt_l4")),
+        "goodput_mbps throughput_drift srtt_p50_ms srtt_p99_ms queueing_p95_ms \
+         total_retransmissions_l4 total_spurious_retransmissions_l4 total_rtos_l4 \
+         starved_s harm_throughput harm_delay",
+        "Flows that always have data to send. A flow with a throughput drift far from 0 was not in \
+         a steady state. Harm: share of its performance alone that a flow loses to competitors.",
     );
-    let together = plan.summaries.iter().map(|arm| (plan.name(arm), &arm.metrics));
     let of_networks = metric_table(
-        together.filter(|(_, metrics)| metrics.get("agg_throughput_l4").is_some()),
-        &[
-            "agg_throughput_l4",
-            "agg_utilization_bw_l4",
-            "agg_network_power_l4",
-            "jain_throughput_l4",
-            "jain_min",
-            "unfairness_max",
-            "fair_after_s",
-            "converged_after_s",
-            "starved_s",
-        ],
-        "Greedy connections together: how much they had, how evenly, and how soon after each start and end.",
+        plan,
+        whole(plan).filter(|group| group.has("agg_throughput_l4")),
+        "agg_throughput_l4 agg_utilization_bw_l4 agg_network_power_l4 \
+         jain_throughput_l4 jain_min unfairness_max fair_after_s converged_after_s \
+         starved_s",
+        "Greedy connections together: their total throughput, its fairness, and how soon they \
+         converge after each start and end.",
     );
     of_flows.into_iter().chain(of_networks).collect()
 }
 
 fn videos(plan: &PlanResults<'_>) -> Option<Block> {
     metric_table(
-        plan.summaries.iter().map(|arm| (plan.name(arm), &arm.metrics)),
-        &[
-            "video_startup_ms",
-            "video_rebuffering_s",
-            "video_rebuffers",
-            "video_switches",
-            "video_settled_s",
-            "video_rate_mbps",
-        ],
-        "Videos, from the start of each to its end: means of clients and seeds, stalls added up. Settled is a \
-         video once its rate does not change any more.",
+        plan,
+        whole(plan),
+        "video_startup_ms video_rebuffering_s video_rebuffers video_switches \
+         video_settled_s video_rate_mbps",
+        "Videos, each from its start to its end: means over clients and seeds. \
+         A video has settled when its rate no longer changes.",
     )
 }
 
 /// The metrics of the plan's own windows.
 fn windows(plan: &PlanResults<'_>) -> Option<Block> {
-    let names = ["queue_mean_packets", "utilisation", "in_use_after_s", "standing_queue_until_s"];
-    let mut rows = Vec::new();
-    for arm in &plan.summaries {
-        let Some(link) = arm.links.iter().find(|link| link.name == "forward") else { continue };
-        let windows: BTreeSet<&str> =
-            link.metrics.0.keys().filter_map(|key| Some(key.split_once('.')?.0)).collect();
-        for window in windows {
-            let values = names.map(|metric| cell(link.metrics.get(&format!("{window}.{metric}"))));
-            rows.push([plan.name(arm), window.to_string()].into_iter().chain(values).collect());
-        }
-    }
-    let columns = ["arm", "window"].map(str::to_string).into_iter().chain(names.map(heading));
-    let columns = columns.collect();
-    let caption = "The bottleneck in the plan's own windows; times count from the window's start. In use is a link \
-                   that carries 90 % of its rate, and a queue stands above 30 packets.";
-    (!rows.is_empty()).then(|| Block::Table(PageTable { columns, rows, caption: caption.into() }))
+    let metrics = ["queue_mean_packets", "utilisation", "in_use_after_s", "standing_queue_until_s"];
+    let links =
+        || plan.summaries.iter().flat_map(|arm| &arm.links).filter(|it| it.name == "forward");
+    let keys = links().flat_map(|link| link.metrics.0.keys());
+    let windows: BTreeSet<&str> = keys.filter_map(|key| Some(key.split_once('.')?.0)).collect();
+    let names =
+        windows.iter().flat_map(|window| metrics.map(|metric| format!("{window}.{metric}")));
+    let names: Vec<String> = names.collect();
+    let forward = parts(plan, "link").filter(|group| group.name == "forward");
+    let caption = "The bottleneck in the plan's own windows; times count from the window's start. \
+                   A link is in use when it carries 90 % of its rate. A queue counts when it \
+                   exceeds 30 packets.";
+    metric_table(plan, forward, &names.join(" "), caption)
 }
 
 /// CPU of each process.
@@ -331,8 +350,9 @@ fn cpu(plan: &PlanResults<'_>) -> Option<Block> {
         })
         .collect();
     let columns: Vec<&str> = std::iter::once("arm").chain(programs.iter().copied()).collect();
-    (!programs.is_empty())
-        .then(|| block(&columns, rows, "CPU of each process over the run, in percent of one core."))
+    (!programs.is_empty()).then(|| {
+        block(&columns, rows, "CPU time of each process over the run, in percent of one core.")
+    })
 }
 
 /// The parameters common to all arms, and those that differ.
@@ -356,8 +376,8 @@ pub fn parameters(plan: &PlanResults<'_>) -> Vec<Block> {
             let cells = by_arm.iter().map(|(_, p)| value(p, key).unwrap_or_else(|| "-".into()));
             std::iter::once(key.to_string()).chain(cells).collect()
         };
-        let caption = "What differs between the arms: this and nothing else. A `-` means not \
-                       given. Where a bundle is not enabled its other keys have no effect.";
+        let caption = "All parameters that differ between the arms; `-` means not set. If a bundle \
+                       is not enabled, its other keys have no effect.";
         blocks.push(block(&columns, differing.iter().map(row).collect(), caption));
     }
     let first = by_arm.first().map(|(_, params)| *params);
@@ -366,8 +386,8 @@ pub fn parameters(plan: &PlanResults<'_>) -> Vec<Block> {
         vec![key.to_string(), value]
     };
     let caption = match plan.cells().len() {
-        0 | 1 => "What all arms have in common.".to_string(),
-        cells => format!("What all arms have in common, in the first of {cells} cells."),
+        0 | 1 => "Parameters that all arms have in common.".to_string(),
+        cells => format!("Parameters that all arms have in common, in the first of {cells} cells."),
     };
     blocks.push(block(&["key", "value"], same.iter().map(row).collect(), &caption));
     blocks
@@ -384,7 +404,7 @@ pub fn about_runs(store: &Store, newest: &[Run]) -> Result<Vec<Block>, StoreErro
         let verdict = match (run.is_valid(), used) {
             (true, true) => "valid".to_string(),
             (true, false) => "valid, replaced by a newer one".into(),
-            (false, _) => format!("rejected: {}", run.invalid.join("; ")),
+            (false, _) => format!("{REJECTED}: {}", run.invalid.join("; ")),
         };
         rows.push(vec![
             format!("{} {} {}", key.plan, key.arm, key.cell).trim_end().to_string(),
@@ -397,11 +417,11 @@ pub fn about_runs(store: &Store, newest: &[Run]) -> Result<Vec<Block>, StoreErro
             verdict,
         ]);
     }
-    let rejected = rows.iter().filter(|row| row[7].starts_with("rejected")).count();
+    let rejected = rows.iter().filter(|row| row[7].starts_with(REJECTED)).count();
     let caption = format!(
-        "Every attempt in the store: {} of them, {rejected} rejected. A run is rejected by the \
-         harness's own figures alone, with the same limits for every arm, and tried at most three \
-         times.",
+        "Every attempt in the store: {} attempts, {rejected} rejected. Only measurements of the \
+         test harness itself reject a run, with the same limits for every arm. A run is tried at \
+         most three times.",
         rows.len()
     );
     let columns = [
@@ -417,7 +437,7 @@ pub fn about_runs(store: &Store, newest: &[Run]) -> Result<Vec<Block>, StoreErro
     let mut blocks = vec![block(&columns, rows, &caption)];
     let limits =
         LIMITS.iter().map(|limit| vec![limit.name.to_string(), limit.text.to_string()]).collect();
-    blocks.push(block(&["limit", "what is allowed"], limits, "What makes a run valid."));
+    blocks.push(block(&["limit", "allowed"], limits, "Conditions for a valid run."));
     // A simulation has no machine to describe.
     let has_machine = |run: &&Run| run.host["kernel"].as_str().is_some_and(|it| !it.is_empty());
     if let Some(run) = newest.iter().rfind(has_machine) {
@@ -443,7 +463,8 @@ fn machine(run: &Run) -> Vec<Block> {
         vec!["longest pause of a processor (ms)".into(), cell(processor["max_ms"].as_f64())],
         vec!["real-time programs".into(), list("realtime").replace('\n', ", ")],
     ];
-    let mut blocks = vec![block(&["", ""], rows, "The machine, in the last run on one.")];
+    let mut blocks =
+        vec![block(&["", ""], rows, "The machine of the last run that was not simulated.")];
     for (key, title) in
         [("settings", "Kernel settings of the hosts"), ("offloads", "Offloads of the devices")]
     {

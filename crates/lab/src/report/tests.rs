@@ -55,7 +55,7 @@ impl Seen {
 }
 
 #[test]
-fn every_kind_of_figure_is_drawn_without_a_console_error() {
+fn figures_draw_without_console_errors() {
     let order = vec!["status_quo".to_string(), "copa_sfq".to_string()];
     let line = |name: &str, slope: f64| {
         let points = (1..5000).map(|i| (f64::from(i), f64::from(i) * slope)).collect();
@@ -127,7 +127,7 @@ fn store(folder: &Path, backends: &[&str], sets: &[Override]) -> Store {
             { kind = "cdf", title = "Of each flow", metric = "flows/*/fct_ms", facet = "flow" },
         ]
     "#;
-    let source = Source { file: "p".into(), folder: None, text: text.into() };
+    let source = Source { file: "p.toml".into(), folder: None, text: text.into() };
     store.put_plan(&Plan::from_source(source, sets).unwrap()).unwrap();
     let arms = [("status_quo", 2.0), ("copa_sfq", 1.2)];
     for (backend, (arm, slowdown)) in backends.iter().flat_map(|it| arms.map(|arm| (it, arm))) {
@@ -174,7 +174,7 @@ fn store(folder: &Path, backends: &[&str], sets: &[Override]) -> Store {
 }
 
 #[test]
-fn a_report_says_what_the_user_replaced_and_then_leaves_out_what_others_published() {
+fn overridden_report_omits_published_numbers() {
     let folder = tempfile::tempdir().unwrap();
     let set = Override::parse("bottleneck.rate=48Mbit/s").unwrap();
     let path = write(&Requests::new(&store(folder.path(), &["emu"], &[set]))).unwrap();
@@ -194,25 +194,25 @@ fn a_report_shows_everything_a_reader_asks_for() {
         "Set-up: bottleneck: rate ",
         "bundle.a: cc ",
         "small requests, up to 10KB",
-        "large requests, above that",
+        "large requests, all above",
         "at the bottleneck",
         "at the sendbox of bundle a",
         "The round trip as the sendbox estimates it",
         "delivery rate, truth",
-        "slowdown p99",
-        "Each seed by itself",
-        "What differs between the arms",
+        "99th percentile of the completion time divided by",
+        "the least and the greatest seed alone",
+        "All parameters that differ between the arms",
         "bundle.a.enabled",
-        "CPU of each process",
+        "CPU time of each process",
         "shaping does not pay",
         "Beside others",
-        "slowdown p50 over that of status_quo",
+        "slowdown p50 relative to status_quo",
         "theirs",
         "A paper",
         "All seeds",
         "Of each flow",
         "completion time (ms)",
-        "6 of them, 2 rejected",
+        "6 attempts, 2 rejected",
         "rejected: lateness of link forward: p99 2.00 ms",
         "abc123",
         "net.ipv4.tcp_ecn = 0",
@@ -222,16 +222,115 @@ fn a_report_shows_everything_a_reader_asks_for() {
     assert!(!html.contains("<b>markup") && !html.contains("<script>alert"));
     assert!(!html.contains("never_run") && !html.contains("(emu)"));
     let body = html.rsplit("<body>").next().unwrap();
-    for reference in ["src=", "href=", "url("] {
+    for reference in ["src=", "url("] {
         assert!(!body.contains(reference), "{reference} would be loaded");
     }
+    assert_eq!(body.matches("href=").count(), body.matches("href=\"#").count());
     if let Some(seen) = Seen::in_browser(&html) {
         seen.assert_all_drawn(html.matches("data-figure=").count());
     }
 }
 
+/// The part of a page that a browser without scripts shows.
+fn without_scripts(html: &str) -> String {
+    let parts =
+        html.split("<script").map(|part| part.split_once("</script>").map_or(part, |it| it.1));
+    parts.collect()
+}
+
 #[test]
-fn cells_stand_in_the_order_of_their_runs_and_the_names_of_a_page_have_their_colours_first() {
+fn result_comes_first_without_scripts() {
+    let folder = tempfile::tempdir().unwrap();
+    let html = render(&Requests::new(&store(folder.path(), &["emu"], &[]))).unwrap();
+    let shown = without_scripts(&html);
+    let in_order = [
+        "<h1>",
+        "With boxes (copa_sfq), the median request time falls by ",
+        "; payload ",
+        "<div class=\"tile",
+        "<small>before</small>",
+        "<summary>Repeat these runs</summary><pre>forebay run p.toml --backend emu --seeds 1..2</pre>",
+        "<noscript><p class=\"note\">The figures need JavaScript.",
+        "<nav>",
+        "<h2 id=\"at-a-glance\">",
+    ];
+    let places: Vec<Option<usize>> = in_order.iter().map(|text| shown.find(text)).collect();
+    assert!(places.iter().all(Option::is_some) && places.is_sorted(), "{places:?}");
+    assert_eq!(shown.matches("class=\"lead\"").count(), 1);
+}
+
+#[test]
+fn every_figure_and_row_has_an_anchor() {
+    let folder = tempfile::tempdir().unwrap();
+    let html = render(&Requests::new(&store(folder.path(), &["emu"], &[]))).unwrap();
+    let html = without_scripts(&html);
+    let count = |text: &str| html.matches(text).count();
+    assert_eq!(count("<figure"), count("<figure id=\"figure-"));
+    assert_eq!(count("<tr>"), count("<thead><tr>"), "only heads lack an anchor");
+    let ids: Vec<&str> =
+        html.split(" id=\"").skip(1).map(|it| it.split('"').next().unwrap()).collect();
+    let links = html.split("href=\"#").skip(1).map(|it| it.split('"').next().unwrap());
+    assert!(links.into_iter().all(|link| ids.contains(&link)));
+    let unique: std::collections::BTreeSet<&&str> = ids.iter().collect();
+    assert_eq!(unique.len(), ids.len());
+}
+
+#[test]
+fn metrics_have_titles_directions_and_best() {
+    let folder = tempfile::tempdir().unwrap();
+    let html = render(&Requests::new(&store(folder.path(), &["emu"], &[]))).unwrap();
+    let name = html
+        .find("class=\"text metric\" title=\"fct_p50_ms: percentile of the completion time")
+        .unwrap();
+    let row = html[name..].split("</tr>").next().unwrap();
+    for expected in ["Median of the completion time", "(ms) <small>", "lower is better", "<b>"] {
+        assert!(row.contains(expected), "{row}");
+    }
+    assert!(html.contains("Requests that arrived after the warm-up, per run (mean over seeds)"));
+}
+
+#[test]
+fn rejected_runs_and_arms_are_marked() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut store = store(folder.path(), &["emu"], &[]);
+    let (mut experiment, mut evaluation) = invented_run();
+    (experiment.plan, experiment.arm) = ("invented".into(), "late".into());
+    evaluation.invalid.push("late".into());
+    put(&mut store, &experiment, "emu", &evaluation);
+    let html = render(&Requests::new(&store)).unwrap();
+    assert_eq!(html.matches("class=\"rejected\"").count(), 4, "three attempts and an arm");
+}
+
+#[test]
+fn pages_fit_narrow_and_wide_windows() {
+    let folder = tempfile::tempdir().unwrap();
+    let html = render(&Requests::new(&store(folder.path(), &["emu"], &[]))).unwrap();
+    let escaped = html.replace('&', "&amp;").replace('"', "&quot;");
+    for width in [400, 1280] {
+        let page = format!(
+            "<body><iframe style=\"width:{width}px;height:900px\" srcdoc=\"{escaped}\"></iframe><script>\
+             const page = () => document.querySelector('iframe').contentDocument;\
+             setTimeout(() => {{\
+               const figures = [...page().querySelectorAll('figure')];\
+               const wide = figures.filter((it) => it.scrollWidth > it.clientWidth + 1);\
+               const widest = Math.max(...figures.map((it) => it.querySelector('svg').clientWidth));\
+               document.body.dataset.seen = [page().documentElement.scrollWidth, wide.length, widest];\
+             }}, 20000);</script></body>"
+        );
+        let Some(seen) = Seen::in_browser(&page) else { return };
+        let seen = seen.dom.split("data-seen=\"").nth(1).unwrap().split('"').next().unwrap();
+        let [page, cut, widest] =
+            seen.split(',').map(|it| it.parse().unwrap()).collect::<Vec<i32>>()[..]
+        else {
+            panic!("{seen}")
+        };
+        assert!(page <= width && cut == 0, "{width}: the page has {page}, cut figures: {cut}");
+        assert!(widest > width * 4 / 5, "{width}: the widest figure has {widest}");
+    }
+}
+
+#[test]
+fn cells_keep_run_order_names_get_colours() {
     let folder = tempfile::tempdir().unwrap();
     let mut store = store(folder.path(), &["emu"], &[]);
     for cell in ["limit=2p", "limit=10p"] {
@@ -250,7 +349,7 @@ fn cells_stand_in_the_order_of_their_runs_and_the_names_of_a_page_have_their_col
 }
 
 #[test]
-fn a_report_of_two_back_ends_shows_them_beside_each_other() {
+fn report_shows_two_back_ends_together() {
     let folder = tempfile::tempdir().unwrap();
     let html = render(&Requests::new(&store(folder.path(), &["emu", "sim"], &[]))).unwrap();
     for expected in ["status_quo (emu)", "copa_sfq (sim)", "+10.0 %", "sim - emu"] {

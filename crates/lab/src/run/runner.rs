@@ -2,6 +2,7 @@
 //! taken up where it stopped.
 
 mod event;
+mod groups;
 mod options;
 mod parallel;
 mod scratch;
@@ -101,6 +102,10 @@ pub fn run(
     let done = wanted.iter().map(|wanted| Done { ids: wanted.ids.clone(), valid: wanted.valid });
     let mut ledger =
         Ledger { jobs, commit: options.build.commit, store, progress, done: done.collect() };
+    if jobs.first().is_some_and(|job| backend.makes_groups(&job.unseeded)) {
+        groups::run(jobs, &wanted, backend, options, &mut ledger)?;
+        return Ok(ledger.done);
+    }
     if options.jobs > 1 {
         parallel::run(jobs, &wanted, backend, options, &mut ledger)?;
         return Ok(ledger.done);
@@ -356,8 +361,18 @@ fn host_json(rows: &RunRecord) -> Value {
     let attack = rows.attack.as_ref().map(
         |attack| json!({ "box_cores": attack.box_cores, "took_s": attack.took_ns as f64 / 1e9 }),
     );
+    let cost = rows.cost.as_ref().map(|cost| {
+        json!({
+            "rate_bps": cost.rate_bps,
+            "idle_per_s": cost.idle_per_s,
+            "cpu": cost.cpu,
+            "processor": cost.processor,
+            "lateness_ms": cost.trial.lateness_ns.map(|ns| ns as f64 / 1e6),
+        })
+    });
     json!({
         "attack": attack,
+        "cost": cost,
         "kernel": host.kernel,
         "load": host.load,
         "steal": host.steal,

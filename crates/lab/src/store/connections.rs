@@ -115,14 +115,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_bin_holds_the_mean_of_what_was_seen_in_it() {
+    fn bin_holds_mean_of_its_samples() {
         let points = [(0.0, 10.0), (0.05, 20.0), (0.1, 5.0), (0.35, 8.0), (9.9, 1.0)];
         assert_eq!(means(&points, 5), [15.0, 5.0, 5.0, 8.0, 8.0]);
         assert_eq!(lasts(&points[..4], 5), [20.0, 5.0, 5.0, 8.0, 8.0]);
     }
 
     #[test]
-    fn longer_bins_hold_the_means_of_short_ones_and_all_that_was_sent_again() {
+    fn longer_bins_average_and_sum_retransmissions() {
         let bin = |index: u32| Bin {
             at_s: f64::from(index) / 10.0,
             cwnd_segments: f64::from(index),
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn times_fall_into_the_bin_that_begins_with_them() {
+    fn bin_includes_its_start_time() {
         for bin in 0..600_usize {
             assert_eq!(place(bin as f64 * 1e8 / 1e9), bin);
             assert_eq!(place((bin as f64 * 1e8 + 9e7) / 1e9), bin);

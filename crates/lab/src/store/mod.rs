@@ -23,6 +23,7 @@ pub use write::{Build, NewRun, RunKey};
 
 /// Number of the schema. A store with another number is refused, not converted.
 const SCHEMA: i64 = 3;
+/// Tables of a store, in SQL.
 const SCHEMA_SQL: &str = include_str!("schema.sql");
 /// Name of the database in a folder of results.
 pub const FILE: &str = "results.sqlite";
@@ -33,7 +34,7 @@ const BUSY: Duration = Duration::from_secs(30);
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
     /// The folder, or the file in it, cannot be created or written.
-    #[error("{}: {reason}: allowed is a folder that can be made and written", path.display())]
+    #[error("{}: {reason}: allowed is a folder that can be created and written", path.display())]
     Folder {
         /// The folder.
         path: PathBuf,
@@ -42,7 +43,8 @@ pub enum StoreError {
     },
     /// No results in the folder.
     #[error(
-        "{}: no {FILE} in it: allowed is a folder that `forebay run`, `bench` or `reproduce` wrote", 
+        "{}: contains no {FILE}: allowed is a folder that `forebay run`, `bench` or `reproduce` \
+         wrote", 
         .0.display()
     )]
     Absent(PathBuf),

@@ -71,16 +71,16 @@ pub struct Attempt {
 type Arms = Vec<(String, String)>;
 
 /// The column `arms` of the table `plans`.
-fn read_arms(text: &str) -> Result<(Arms, References), StoreError> {
+fn read_arms(text: &str) -> Result<(Arms, References, Option<String>), StoreError> {
     #[derive(serde::Deserialize)]
     #[serde(untagged)]
     enum Column {
         Arms(Arms),
-        Named { arms: Arms, references: References },
+        Named { arms: Arms, references: References, command: Option<String> },
     }
     Ok(match serde_json::from_str(text)? {
-        Column::Arms(arms) => (arms, References::default()),
-        Column::Named { arms, references } => (arms, references),
+        Column::Arms(arms) => (arms, References::default(), None),
+        Column::Named { arms, references, command } => (arms, references, command),
     })
 }
 
@@ -117,13 +117,17 @@ impl Store {
         Ok(rows.collect::<Result<_, _>>()?)
     }
 
-    /// The rows of a measurement of platforms, in the order of insertion, in JSON.
-    pub fn trials(&self, measurement: &str) -> Result<Vec<String>, StoreError> {
-        let mut query = self
-            .connection
-            .prepare("SELECT trial FROM trials WHERE measurement = ?1 ORDER BY id")?;
-        let rows = query.query_map([measurement], |row| row.get(0))?;
-        Ok(rows.collect::<Result<_, _>>()?)
+    /// The machine in the last trial of costs that differs from `key` in its seed alone; null without such a trial.
+    pub fn last_host(&self, key: &RunKey) -> Result<Value, StoreError> {
+        let mut query = self.connection.prepare_cached(
+            "SELECT host FROM runs WHERE plan = ?1 AND arm = ?2 AND cell = ?3 AND backend = ?4 \
+             AND sources = ?5 AND experiment_sha256 = ?6 AND json_extract(host, '$.cost') IS NOT NULL \
+             ORDER BY id DESC LIMIT 1",
+        )?;
+        let RunKey { plan, arm, cell, backend, sources, experiment_sha256, .. } = key;
+        let key = params![plan, arm, cell, backend, sources, experiment_sha256];
+        let host: Option<String> = query.query_row(key, |row| row.get(0)).optional()?;
+        Ok(host.map(|host| serde_json::from_str(&host)).transpose()?.unwrap_or_default())
     }
 
     /// Duration of a run of `plan` on `backend` (s): the mean of the valid ones.
@@ -157,10 +161,19 @@ impl Store {
 
     /// The reference arms that a plan names.
     pub fn references(&self, plan: &str) -> Result<References, StoreError> {
+        Ok(self.arms(plan)?.1)
+    }
+
+    /// The command that ran a plan, without back end and seeds; `None` in stores of older versions.
+    pub fn command(&self, plan: &str) -> Result<Option<String>, StoreError> {
+        Ok(self.arms(plan)?.2)
+    }
+
+    fn arms(&self, plan: &str) -> Result<(Arms, References, Option<String>), StoreError> {
         let select = "SELECT arms FROM plans WHERE name = ?1";
         let arms: Option<String> =
             self.connection.query_row(select, [plan], |row| row.get(0)).optional()?;
-        Ok(arms.map(|arms| read_arms(&arms)).transpose()?.unwrap_or_default().1)
+        Ok(arms.map(|arms| read_arms(&arms)).transpose()?.unwrap_or_default())
     }
 
     /// The figures for the report of a plan; the default ones if the store has none.

@@ -40,8 +40,9 @@ pub fn pack(samples: &[(f64, f64)]) -> Result<Vec<u8>, NoSamples> {
 
 /// Unpacks samples; an error if `packed` is not output of `pack`.
 pub fn unpack(packed: &[u8]) -> Result<Vec<(f64, f64)>, NoSamples> {
-    let (head, block) =
-        packed.split_first_chunk().ok_or_else(|| NoSamples("no number of them".into()))?;
+    let (head, block) = packed
+        .split_first_chunk()
+        .ok_or_else(|| NoSamples("the number of samples is missing".into()))?;
     let samples = u32::from_le_bytes(*head) as usize;
     if samples > SAMPLES_MAX {
         return Err(NoSamples(format!("{samples}: allowed are {SAMPLES_MAX}")));

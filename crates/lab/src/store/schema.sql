@@ -33,14 +33,6 @@ CREATE TABLE runs (
 ) STRICT;
 CREATE INDEX runs_by_key ON runs (plan, arm, cell, seed);
 
--- Trials of `forebay platforms`.
-CREATE TABLE trials (
-    id INTEGER PRIMARY KEY,
-    measurement TEXT NOT NULL,    -- JSON: sources, machine and settings, the key of all its trials
-    trial TEXT NOT NULL           -- JSON: which and what was seen, or the rate of a setting
-) STRICT;
-CREATE INDEX trials_by_measurement ON trials (measurement);
-
 CREATE TABLE flows (
     run INTEGER NOT NULL REFERENCES runs (id) ON DELETE CASCADE,
     name TEXT NOT NULL,

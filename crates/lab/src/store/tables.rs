@@ -10,7 +10,7 @@ use super::{Store, StoreError, samples};
 const SAMPLES: &str = "samples";
 
 /// The tables, in the order of an export.
-pub const TABLES: [&str; 12] = [
+pub const TABLES: [&str; 11] = [
     "plans",
     "figures",
     "runs",
@@ -22,7 +22,6 @@ pub const TABLES: [&str; 12] = [
     "requests",
     "series",
     SAMPLES,
-    "trials",
 ];
 
 /// A column of a table.

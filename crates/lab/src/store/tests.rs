@@ -51,7 +51,7 @@ fn a_run_comes_back_as_it_was_written() {
 }
 
 #[test]
-fn a_connection_over_time_has_all_quantities_in_bins() {
+fn connection_series_have_all_quantities() {
     let folder = tempfile::tempdir().unwrap();
     let mut store = Store::create(folder.path()).unwrap();
     let (experiment, mut evaluation) = invented_run();
@@ -100,6 +100,23 @@ fn attempts_are_kept_and_told_apart_by_key() {
     assert_eq!(store.run_ids().unwrap(), [1, 2, 3]);
 }
 
+#[test]
+fn last_trial_of_another_seed_has_the_machine() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut store = Store::create(folder.path()).unwrap();
+    put(&mut store, 1, 1, &[]);
+    assert!(store.last_host(&key(3)).unwrap().is_null(), "no trial of costs");
+    let (experiment, evaluation) = &invented_run();
+    for (seed, rate) in [(1, 7), (2, 8)] {
+        let (key, host) = (&key(seed), &json!({ "cost": { "rate_bps": rate } }));
+        let run = NewRun { key, experiment, commit: "c", attempt: 1, evaluation, host };
+        store.put_run(&run).unwrap();
+    }
+    assert_eq!(store.last_host(&key(3)).unwrap()["cost"]["rate_bps"], 8);
+    let other = RunKey { sources: "def".into(), ..key(3) };
+    assert!(store.last_host(&other).unwrap().is_null());
+}
+
 /// The rows of `tables`.
 fn rows_of<const N: usize>(store: &Store, tables: [&'static str; N]) -> Tables<'static> {
     let rows = |table| {
@@ -128,7 +145,7 @@ fn all_rows_of(store: &Store) -> Tables<'static> {
 }
 
 #[test]
-fn runs_of_another_store_are_taken_over_once_and_whole() {
+fn runs_are_adopted_once_and_whole() {
     let mut there = Store::in_memory().unwrap();
     let ids = [put(&mut there, 1, 1, &["late"]), put(&mut there, 2, 1, &[])];
     let folder = tempfile::tempdir().unwrap();
@@ -166,7 +183,7 @@ fn runs_of_another_store_are_taken_over_once_and_whole() {
 }
 
 #[test]
-fn rows_that_are_none_of_a_run_are_refused_and_leave_nothing() {
+fn invalid_rows_are_refused_without_traces() {
     let mut there = Store::in_memory().unwrap();
     put(&mut there, 1, 1, &[]);
     let folder = tempfile::tempdir().unwrap();
@@ -229,7 +246,7 @@ fn only_stores_of_this_schema_are_opened() {
 }
 
 #[test]
-fn the_stores_of_a_benchmark_are_found_below_its_folder() {
+fn benchmark_stores_are_found_below_folder() {
     let folder = tempfile::tempdir().unwrap();
     let found = || {
         let stores = Store::all_in(folder.path())?;

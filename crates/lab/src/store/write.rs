@@ -7,7 +7,6 @@ use sha2::{Digest, Sha256};
 
 use super::{Store, StoreError, samples};
 use crate::metrics::{Evaluation, Metrics};
-use crate::plan::references::References;
 use crate::plan::{Experiment, Plan};
 
 /// Sources of a program.
@@ -17,7 +16,7 @@ pub struct Build {
     pub commit: &'static str,
     /// Digest of the sources behind simulations.
     pub sim: &'static str,
-    /// Digest of the sources behind runs on the testbed and trials of platforms.
+    /// Digest of the sources behind runs on the testbed.
     pub emu: &'static str,
     /// Digest of the sources behind runs of ns-3.
     pub ns3: &'static str,
@@ -101,10 +100,8 @@ impl Store {
             std::iter::once(plan.description.clone()).chain(with).collect();
         let arms: Vec<[&str; 2]> =
             plan.arms.iter().map(|arm| [arm.name.as_str(), arm.summary.as_str()]).collect();
-        let arms = match &plan.references {
-            references if *references == References::default() => json!(arms),
-            references => json!({ "arms": arms, "references": references }),
-        };
+        let command = (!plan.command.is_empty()).then_some(&plan.command);
+        let arms = json!({ "arms": arms, "references": plan.references, "command": command });
         self.connection.execute(
             "INSERT OR REPLACE INTO plans VALUES (?1, ?2, ?3, ?4)",
             params![plan.name, plan.title, description.join(" "), arms.to_string()],
@@ -112,15 +109,6 @@ impl Store {
         self.connection.execute(
             "INSERT OR REPLACE INTO figures VALUES (?1, ?2)",
             params![plan.name, json!(plan.figures).to_string()],
-        )?;
-        Ok(())
-    }
-
-    /// Adds a row to a measurement of platforms; both in JSON.
-    pub fn put_trial(&mut self, measurement: &str, trial: &str) -> Result<(), StoreError> {
-        self.connection.execute(
-            "INSERT INTO trials (measurement, trial) VALUES (?1, ?2)",
-            [measurement, trial],
         )?;
         Ok(())
     }

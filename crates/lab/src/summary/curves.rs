@@ -28,6 +28,7 @@ const QUANTITIES: [Quantity; 3] = [
     ("nrmse_bitrate", |bin| bin.throughput_mbps),
     ("nrmse_rtt", |bin| bin.srtt_ms),
 ];
+/// The payload read, of [`QUANTITIES`].
 const BITRATE: fn(&Bin) -> f64 = QUANTITIES[1].1;
 
 /// One run of a flow.
@@ -214,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn a_window_that_never_reaches_half_a_bdp_is_late() {
+    fn window_below_half_bdp_is_late() {
         let stuck = Trial { half_bdp_after_ms: None, ..trial(1.0) };
         let get = found(&[trial(1.0), stuck], &[trial(1.0)]);
         assert_eq!(get("half_bdp_later_ms"), NEVER_MS);

@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn what_chance_does_to_most_sites_is_neither_better_nor_worse() {
+    fn changes_within_noise_are_not_counted() {
         let names: Vec<String> = (0..21).map(|site| format!("1-{site}")).collect();
         let each = |change: &dyn Fn(usize) -> f64| {
             arm(names.iter().enumerate().map(|(site, name)| (name.as_str(), 2.0 * change(site))))

@@ -38,7 +38,8 @@ pub fn parse(file: &str, text: &str) -> Result<PathTrace, TextError> {
         column: error.column().max(1),
         value: quoted(text.lines().nth(error.line().saturating_sub(1)).unwrap_or_default().trim()),
         allowed: format!(
-            "what iperf3 --json prints, with intervals[].sum of start, end and bits_per_second ({})",
+            "the output of iperf3 --json, with start, end and bits_per_second in each \
+             intervals[].sum ({})",
             of_parser(&error.to_string())
         ),
     })?;
@@ -64,7 +65,7 @@ pub fn parse(file: &str, text: &str) -> Result<PathTrace, TextError> {
             return Err(wrong(
                 place,
                 sum.start,
-                "a start behind that before, and an end behind it",
+                "a start after the previous interval's start, and an end after its own start",
             ));
         }
         if until > PathTrace::LENGTH_MAX {

@@ -3,6 +3,7 @@ use forebay_core::units::Rate;
 use super::sizes::{PACKET_BYTES, converted, is_cdf};
 use super::*;
 
+/// Output of `iperf3 --json` with three intervals, the first of them omitted.
 const IPERF3: &str = r#"{ "start": {}, "intervals": [
     { "streams": [], "sum": { "start": 0, "end": 1, "bits_per_second": 7e6, "omitted": true } },
     { "streams": [], "sum": { "start": 0, "end": 1.5, "bits_per_second": 8000000.4 } },
@@ -25,7 +26,10 @@ fn formats_are_told_apart() {
     for (text, expected) in [
         ("seconds,mbps\n1,2\n", "t:1:1: \"seconds\": allowed is time_ms or time_s"),
         ("time_ms;loss\n", "separated by commas"),
-        ("{\n  \"intervals\": 3\n}", "t:2:16: \"\\\"intervals\\\": 3\": allowed is what iperf3"),
+        (
+            "{\n  \"intervals\": 3\n}",
+            "t:2:16: \"\\\"intervals\\\": 3\": allowed is the output of iperf3",
+        ),
         ("{ \"intervals\": [] }", "at least one interval"),
         ("x\n", "a time in whole milliseconds"),
     ] {

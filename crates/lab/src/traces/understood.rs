@@ -90,8 +90,8 @@ fn range_of(values: Vec<f64>) -> Option<[f64; 2]> {
 fn odd(mean: Rate, duration: Duration, gap: Duration) -> Option<String> {
     (mean < SLOW || duration > LONG).then(|| {
         format!(
-            "read as times in ms: mean rate {:.3} Mbit/s, longest gap {}, over {}; are the times in \
-             microseconds, or is a line something else than a chance to send 1500 bytes?",
+            "read as times in ms: mean rate {:.3} Mbit/s, longest gap {}, over {}; check that the \
+             times are in milliseconds, and that each line is one opportunity to send 1500 bytes",
             mean.as_mbit_per_sec_f64(),
             format_duration(gap),
             format_duration(duration),
@@ -104,7 +104,7 @@ impl fmt::Display for Understood {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { file, rows, duration_s, longest_gap_s, .. } = self;
         let what = match self.format {
-            Format::Mahimahi => "mahimahi, chances to send 1500 bytes, times in ms",
+            Format::Mahimahi => "mahimahi, opportunities to send 1500 bytes, times in ms",
             Format::Csv => "CSV, rows",
             Format::Iperf3 => "iperf3, intervals, payload",
         };

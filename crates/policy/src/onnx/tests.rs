@@ -109,7 +109,7 @@ fn shapes_and_bounds_are_constants() {
 }
 
 #[test]
-fn the_last_state_of_a_gru_is_its_second_output() {
+fn gru_second_output_is_last_state() {
     let mut gru = node(
         "GRU",
         &["x", "w", "r"],
@@ -131,7 +131,7 @@ fn the_last_state_of_a_gru_is_its_second_output() {
 }
 
 #[test]
-fn what_is_not_taken_is_told_by_node_and_name() {
+fn unsupported_parts_are_refused_by_node() {
     let made = |op_type: &str, attributes: &[Vec<u8>]| {
         error(&model(&[node(op_type, &["x"], "y", attributes)], &[]))
     };
@@ -154,11 +154,11 @@ fn what_is_not_taken_is_told_by_node_and_name() {
     let text = error(&model(&[node("Relu", &["z\u{1b}"], "y", &[])], &[]));
     assert!(text.starts_with("node y (Relu): the input z\\u{1b}: "), "{text}");
     let text = error(&model(&[], &[]));
-    assert_eq!(text, "model: the output y: allowed is what a node makes");
+    assert_eq!(text, "model: the output y: allowed is an output of a node");
 }
 
 #[test]
-fn inputs_that_nothing_would_be_made_of_are_refused_by_name() {
+fn unused_inputs_are_refused_by_name() {
     let row = [None, Some(WIDTH as i64)];
     let nodes = [node("Relu", &["x"], "y", &[])];
     let two = [value("x", &row), value("mask", &row)];
@@ -182,7 +182,7 @@ fn inputs_that_nothing_would_be_made_of_are_refused_by_name() {
 }
 
 #[test]
-fn models_that_are_broken_or_of_other_kinds_are_refused() {
+fn broken_or_foreign_models_are_refused() {
     assert!(error(&[]).starts_with("model: opset 0: allowed is opset 13 to "));
     let whole = policy();
     for len in 0..whole.len() {

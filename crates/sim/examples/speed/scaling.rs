@@ -42,8 +42,8 @@ pub fn compare(runs: u32) -> bool {
     let scales = median >= LEAST_SHARE;
     if !scales {
         eprintln!(
-            "simulations gain {median:.3} of what the loop gains from a second thread (median), \
-             at least {LEAST_SHARE} is asked"
+            "a second thread speeds simulations up by {median:.3} of the reference loop's factor \
+             (median), expected at least {LEAST_SHARE}"
         );
     }
     scales

@@ -200,6 +200,7 @@ pub(crate) fn nanos_between(earlier: Timestamp, later: Timestamp) -> u64 {
 
 /// Milliseconds from `earlier` to `later`, as read from a clock of whole milliseconds (RFC 7323).
 pub(crate) fn millis_between(earlier: Timestamp, later: Timestamp) -> u32 {
+    /// Nanoseconds per tick.
     const TICK_NS: u64 = 1_000_000;
     let ticks = (later.as_nanos() / TICK_NS).saturating_sub(earlier.as_nanos() / TICK_NS);
     u32::try_from(ticks).unwrap_or(u32::MAX)
@@ -274,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn events_come_by_time_and_then_in_the_order_of_planning() {
+    fn events_pop_by_time_then_insertion_order() {
         let mut events = Events::default();
         for (time, index) in [(5, 0), (3, 1), (5, 2), (3, 3), (4, 4)] {
             events.add(at(time), Event::Start(index));
@@ -287,7 +288,7 @@ mod tests {
     /// Runs the queue as a simulation does: it takes the first event and plans more, with short, long and
     /// equal delays mixed. The expected order is a stable sort by time.
     #[test]
-    fn the_order_is_that_of_a_stable_sort_however_many_are_pending() {
+    fn event_order_equals_a_stable_sort() {
         for (pending, longest_ns) in [(3, 50), (40, 30), (500, 3), (5_000, 1 << 40), (200, 1 << 13)]
         {
             let mut events = Events::default();
@@ -348,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn a_timer_that_is_moved_back_a_thousand_times_has_one_entry() {
+    fn postponed_timer_keeps_a_single_entry() {
         let (mut events, mut timer) = (Events::default(), Timer::STOPPED);
         for now in 0..1000 {
             timer.set(at(now + 100));
@@ -365,7 +366,7 @@ mod tests {
     }
 
     #[test]
-    fn a_timer_that_is_moved_forward_fires_once_and_early() {
+    fn timer_moved_earlier_fires_once() {
         let (mut events, mut timer) = (Events::default(), Timer::STOPPED);
         for deadline in [100, 50] {
             timer.set(at(deadline));

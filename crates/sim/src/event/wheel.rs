@@ -15,8 +15,12 @@
 
 use super::near::Near;
 
+/// Bits of a digit. More bits mean fewer levels, so that an event moves less often, but more slots
+/// per level.
 const DIGIT_BITS: u32 = 6;
+/// Slots of a level, one for each value of a digit.
 const SLOTS: usize = 1 << DIGIT_BITS;
+/// Digits of a time, one level for each.
 const LEVELS: usize = u64::BITS.div_ceil(DIGIT_BITS) as usize;
 /// Most events that a slot hands over to the near events when its turn comes.
 const FEW: usize = 16;
@@ -264,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slot_is_handed_over_whole_unless_it_holds_many() {
+    fn small_slot_is_handed_over_whole() {
         for (count, left) in [(FEW, 0), (FEW + 1, FEW)] {
             let (mut wheel, mut near) = (Wheel::default(), Near::default());
             // Pairs of equal times, the latest first, all in slot 1 of level 1.

@@ -63,6 +63,7 @@ pub struct Setup {
 /// `forward` or the hops in series after it. The last are the links of site pairs that use none of these, or
 /// of a topology.
 pub const FORWARD: usize = 0;
+/// Index of `reverse` among the links of the network.
 const REVERSE: usize = 1;
 /// Index of the first link after `forward` and `reverse`.
 pub const OTHERS: usize = 2;
@@ -378,7 +379,7 @@ fn upset(kind: scenario::UpsetKind) -> Option<Upset> {
 /// writes to.
 fn refuse(scenario: &Scenario) -> Result<(), Unsupported> {
     let refused = |what: String| {
-        let reason = "the back end sim has no such thing, allowed with emu";
+        let reason = "the back end sim does not support this, allowed with emu";
         Err(Unsupported(format!("{what}: {reason}")))
     };
     let is_possible = |fault: &scenario::Fault| {
@@ -429,8 +430,7 @@ fn algorithm(
     let is_of_kernel = matches!(flow.platform, Some(Platform::Agent | Platform::Bpf));
     if is_of_kernel && scenario.stack == scenario::Stack::Ns3 {
         let (at, name, cc) = (&flow.cc_at, &flow.name, flow.cc_name());
-        let allowed =
-            "a name without agent: and bpf: where stack = \"ns3\", whose hosts have no such thing";
+        let allowed = "a name without agent: or bpf:, because stack = \"ns3\" supports neither";
         let error = format!("{at}: flow.{name}.cc = {cc}: allowed is {allowed}");
         return Err(Unsupported(error));
     }

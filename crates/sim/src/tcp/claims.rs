@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn pieces_of_an_acknowledgement_end_at_even_parts_of_what_it_acknowledges() {
+    fn divided_acks_cover_equal_parts() {
         let mut one = receiver(Conduct::Dividing(4), 1);
         assert_eq!(arrive(&mut one, 0), (vec![0, 0, 0, 1], true));
         let mut two = receiver(Conduct::Dividing(4), 2);
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn an_optimist_acknowledges_ahead_hides_losses_and_counts_them() {
+    fn optimistic_acks_hide_and_count_losses() {
         let mut receiver = receiver(Conduct::Optimistic(5), 1);
         assert_eq!(arrive(&mut receiver, 0), (vec![6], true));
         // 1 and 2 are lost.
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn the_echo_behind_a_loss_that_is_hidden_is_that_of_the_segment_that_came() {
+    fn hidden_loss_echoes_timestamp_of_received_segment() {
         let mut receiver = receiver(Conduct::Optimistic(0), 2);
         assert_eq!(arrive(&mut receiver, 0), (vec![], true));
         // The acknowledgement of 0 and 2 echoes 0, because 0 waited for it.

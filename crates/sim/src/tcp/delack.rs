@@ -94,6 +94,7 @@ impl DelayedAck {
 mod tests {
     use super::*;
 
+    /// Nanoseconds per millisecond.
     const MS: u64 = 1_000_000;
 
     /// The delay in milliseconds after segments at these times.
@@ -114,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn a_missed_segment_doubles_the_delay_up_to_a_fifth_of_a_second() {
+    fn missed_segment_doubles_delay_up_to_200_ms() {
         let mut ack = DelayedAck::new(&Tcp::LINUX);
         let delays: Vec<u64> = (0..4)
             .map(|_| {
@@ -126,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pause_and_a_duplicate_ask_for_quick_acknowledgements() {
+    fn pause_and_duplicate_trigger_quick_acks() {
         let at = |ms: u64| Timestamp::from_nanos(ms * MS);
         let mut ack = DelayedAck::new(&Tcp::LINUX);
         ack.on_data(at(0));

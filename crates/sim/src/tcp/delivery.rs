@@ -186,7 +186,9 @@ impl Kept {
 mod tests {
     use super::*;
 
+    /// Payload bytes of a segment.
     const MSS: ByteCount = ByteCount::new(1000);
+    /// Nanoseconds per millisecond.
     const MS: u64 = 1_000_000;
 
     fn at(ms: u64) -> Timestamp {
@@ -194,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn a_burst_is_measured_by_the_pace_of_its_acknowledgements() {
+    fn burst_rate_follows_its_ack_pace() {
         let mut delivery = Delivery::new(true, false);
         let sent: Vec<Sent> = (0..10).map(|index| delivery.on_send(at(0), index == 0)).collect();
         // One acknowledgement a millisecond from 100 ms on: 8 Mbit/s on top of the first round trip.
@@ -207,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn a_burst_of_acknowledgements_does_not_raise_the_rate() {
+    fn ack_burst_does_not_raise_the_rate() {
         let mut delivery = Delivery::new(true, false);
         // A segment a millisecond, all acknowledged at once after 100 ms.
         let sent: Vec<Sent> =
@@ -217,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn samples_over_less_than_a_round_trip_are_not_given() {
+    fn samples_below_one_rtt_are_discarded() {
         let mut delivery = Delivery::new(true, false);
         let sent = delivery.on_send(at(0), true);
         let sample = delivery.on_ack(at(50), 1, sent, MSS, 100 * MS);
@@ -225,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn what_leaves_after_a_pause_is_app_limited_until_what_was_in_flight_is_delivered() {
+    fn app_limit_ends_when_prior_flight_is_delivered() {
         let mut delivery = Delivery::new(true, false);
         let first = delivery.on_send(at(0), true);
         delivery.run_dry(at(0), 1);
@@ -244,8 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn in_ns3_a_sample_lasts_from_the_one_before_and_the_second_of_two_sent_together_shows_the_rate()
-     {
+    fn ns3_sample_interval_starts_at_previous_sample() {
         let rates = [false, true].map(|keeps| {
             let mut delivery = Delivery::new(true, keeps);
             let first = delivery.on_send(at(0), true);
@@ -261,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn in_ns3_a_sample_that_is_too_short_leaves_the_rate_before_it() {
+    fn ns3_short_sample_keeps_previous_rate() {
         let mut delivery = Delivery::new(true, true);
         let mut rate = |sent_ms, acked_ms| {
             let sent = delivery.on_send(at(sent_ms), sent_ms == 0);

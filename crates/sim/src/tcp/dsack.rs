@@ -42,7 +42,7 @@ mod tests {
     }
 
     #[test]
-    fn a_segment_above_it_is_reported_before_the_block_it_belongs_to() {
+    fn duplicate_segment_precedes_its_enclosing_block() {
         // RFC 2883 section 4.2.1.
         assert_eq!(report(true, &[0, 2, 3, 4, 3]), (1, vec![(3, 4), (2, 5)], Some(3)));
         assert_eq!(report(true, &[0, 2, 3, 4]), (1, vec![(2, 5)], None));

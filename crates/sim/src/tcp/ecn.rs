@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn an_accurate_receiver_tells_marked_from_unmarked_in_spite_of_delaying() {
+    fn accurate_ecn_separates_marks_despite_delayed_acks() {
         // RFC 8257 section 3.2, figure 1: the change acknowledges what was pending with the old state.
         let marks = [Marks::ECT, ce(), ce(), ce(), Marks::ECT, Marks::ECT, Marks::ECT];
         let expected = [(1, false), (2, true), (4, true), (5, false), (7, false)];
@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn a_receiver_of_l4s_counts_and_tells_the_first_mark_at_once() {
+    fn l4s_receiver_reports_first_mark_at_once() {
         let l4s = Marks::ECT1;
         let marks = [l4s, l4s, l4s, l4s.with_ce(), l4s.with_ce(), l4s.with_ce(), l4s, l4s];
         let expected = [(2, false), (4, false), (6, false), (8, false)];
@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn an_acknowledgement_that_is_lost_or_late_takes_no_marks_with_it() {
+    fn lost_or_late_ack_loses_no_marks() {
         let mut answers = Answers::new(EcnMode::L4s);
         assert_eq!([answers.marks(true), answers.marks(false)], [Marks::ECT1; 2]);
         answers.learn(MarkCounts { ce: 1, ect1: 9 });
@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sender_reduces_once_a_round_trip_and_says_so_once() {
+    fn sender_reduces_once_per_rtt_with_one_cwr() {
         let mut answers = Answers::new(EcnMode::Classic);
         assert!(answers.may_reduce());
         answers.on_reduction(15);

@@ -84,14 +84,14 @@ mod tests {
     }
 
     #[test]
-    fn originals_acknowledged_after_the_new_segments_show_a_spurious_timeout() {
+    fn acks_of_originals_reveal_spurious_timeout() {
         let mut frto = in_doubt();
         assert_eq!(frto.on_ack(&progress(0, None), true, (1, 10, 10)), Finding::TryNew);
         assert_eq!(frto.on_ack(&progress(0, Some(1)), true, (2, 12, 10)), Finding::Spurious);
     }
 
     #[test]
-    fn a_new_segment_above_the_hole_shows_that_the_loss_was_real() {
+    fn new_segment_above_hole_confirms_loss() {
         let mut frto = in_doubt();
         assert_eq!(frto.on_ack(&progress(0, None), true, (1, 10, 10)), Finding::TryNew);
         assert_eq!(frto.on_ack(&progress(1, Some(10)), false, (1, 12, 10)), Finding::None);
@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn a_timeout_in_a_recovery_is_not_doubted_and_a_repeated_one_is() {
+    fn frto_skips_timeout_in_recovery_but_tests_repeats() {
         let mut frto = in_doubt();
         frto.on_timeout(Phase::Recovery);
         assert_eq!(frto.on_ack(&progress(0, Some(1)), true, (2, 10, 10)), Finding::None);

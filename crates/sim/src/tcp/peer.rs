@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wish_is_repeated_at_doubling_distances_until_it_is_answered() {
+    fn wish_is_repeated_with_exponential_backoff() {
         let (mut events, mut peer) = (Events::default(), Peer::SILENT);
         peer.send(at(0), Wish::Connection, 1_000_000_000);
         let mut sent = Vec::new();

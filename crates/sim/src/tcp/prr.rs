@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn after_heavy_loss_only_acknowledgements_that_advance_let_the_flight_grow() {
+    fn heavy_loss_flight_grows_only_on_advancing_acks() {
         // RFC 9937 section 6.2: SafeACK. 5 of 20 are left in flight, below ssthresh 10.
         for bound in [PrrBound::Linux, PrrBound::Ns3] {
             assert_eq!(recover(bound, 20, 15, 10), [5; 5]);
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn in_ns3_an_acknowledgement_that_sacks_and_advances_counts_twice() {
+    fn ns3_counts_sacking_and_advancing_ack_twice() {
         let told = Told { delivered: 10, has_sacked: true, has_advanced: true, ..Told::default() };
         for (bound, window) in [(PrrBound::Linux, 105), (PrrBound::Ns3, 110)] {
             assert_eq!(Prr::enter(bound, 50, 100).on_ack(told, 100, 1), Some(window));

@@ -35,6 +35,7 @@ struct ListLink {
     later: u32,
 }
 
+/// Link of a segment that is not in the list.
 const UNLINKED: ListLink = ListLink { at: Timestamp::ZERO, earlier: NONE, later: NONE };
 
 /// Inputs of the window from outside RACK's own state.
@@ -239,12 +240,14 @@ impl Rack {
 mod tests {
     use super::*;
 
+    /// Nanoseconds per millisecond.
     const MS: u64 = 1_000_000;
 
     fn at(ms: u64) -> Timestamp {
         Timestamp::from_nanos(ms * MS)
     }
 
+    /// Outside a recovery, with one SACKed segment.
     const CALM: Conditions =
         Conditions { is_recovering: false, sacked: 1, min_rtt_ns: 40 * MS, srtt_ns: 50 * MS };
 
@@ -276,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hole_waits_a_quarter_of_the_least_round_trip_and_then_is_lost() {
+    fn hole_is_lost_after_quarter_min_rtt() {
         let mut rack = rack();
         // Segment 3 arrives after 40 ms: 0 to 2 have until sent + 40 + 10 ms.
         assert_eq!(deliver(&mut rack, 43, &[3], CALM), [0; 0]);
@@ -287,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn three_sacked_segments_or_a_recovery_need_no_waiting() {
+    fn three_sacks_or_recovery_skip_the_reordering_wait() {
         let conditions = Conditions { sacked: 3, ..CALM };
         assert_eq!(deliver(&mut rack(), 43, &[1, 2, 3], conditions), [0]);
         let conditions = Conditions { is_recovering: true, ..CALM };
@@ -305,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn each_round_with_a_d_sack_adds_a_quarter_up_to_the_smoothed_round_trip() {
+    fn dsack_rounds_widen_window_up_to_srtt() {
         let mut rack = rack();
         rack.is_reordering_seen = true;
         let mut windows = Vec::new();
@@ -321,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn a_retransmission_that_is_answered_too_soon_tells_nothing() {
+    fn too_early_answer_to_retransmission_is_ignored() {
         let mut rack = rack();
         rack.remove(0);
         rack.append(0, at(30));
@@ -341,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn a_timeout_spares_what_was_sent_a_round_trip_ago_or_less() {
+    fn timeout_spares_segments_sent_within_one_rtt() {
         let mut rack = rack();
         deliver(&mut rack, 40, &[0], CALM);
         let mut lost = Vec::new();

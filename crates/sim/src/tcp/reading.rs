@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn the_window_closes_as_data_come_faster_than_they_are_read_and_opens_again() {
+    fn receive_window_closes_and_reopens_with_reading() {
         let (mut reading, mut events) = (reading(), Events::default());
         assert_eq!(reading.announce(), 32);
         reading.on_arrival(at(0), 32);
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn crumbs_are_not_announced_and_the_edge_never_falls() {
+    fn small_openings_are_withheld_and_edge_never_shrinks() {
         let (mut reading, mut events) = (reading(), Events::default());
         reading.on_arrival(at(0), 30);
         assert_eq!(reading.announce(), 32, "two segments are free, as the sender knows");
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn who_reads_as_fast_as_data_come_always_has_room() {
+    fn fast_reader_always_has_room() {
         let (mut reading, mut events) = (reading(), Events::default());
         for ms in 1..100 {
             reading.on_arrival(at(ms), ms as u32);

@@ -321,6 +321,7 @@ impl Receiver {
 mod tests {
     use super::*;
 
+    /// Time of arrival where it does not matter.
     const NOW: Timestamp = Timestamp::from_nanos(1_000);
 
     fn receiver(ack_every: u32) -> Receiver {
@@ -355,7 +356,7 @@ mod tests {
     }
 
     #[test]
-    fn a_gap_and_its_repair_are_acknowledged_at_once_in_spite_of_delaying() {
+    fn gap_and_repair_skip_delayed_ack() {
         let mut receiver = receiver(2);
         let acks = feed(&mut receiver, &[0, 1, 2, 4, 3, 5]);
         let numbers: Vec<Option<u32>> = acks.iter().map(|ack| ack.map(|ack| ack.number)).collect();
@@ -374,7 +375,7 @@ mod tests {
     }
 
     #[test]
-    fn the_echo_is_that_of_the_segment_that_was_due() {
+    fn echo_is_timestamp_of_the_due_segment() {
         // RFC 7323 section 4.3: (A) delayed acknowledgements echo the first of the segments, (B) above a
         // gap the last one in order, and (C) the repair itself.
         let mut receiver = receiver(2);

@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn the_third_duplicate_begins_a_recovery_that_ends_at_the_recovery_point() {
+    fn third_duplicate_starts_recovery_until_recovery_point() {
         let mut it = Connection::new(10);
         assert_eq!([it.ack(1, &[]), it.ack(1, &[(2, 3)]), it.ack(1, &[(2, 4)])], [Turn::None; 3]);
         assert_eq!(it.recovery.phase(), Phase::Disorder);
@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn one_acknowledgement_with_three_segments_above_the_hole_is_enough() {
+    fn one_ack_with_three_sacked_segments_suffices() {
         let mut it = Connection::new(10);
         assert_eq!(it.ack(0, &[(1, 4)]), Turn::Enter);
     }
@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn after_a_timeout_no_recovery_begins_before_the_recovery_point() {
+    fn no_recovery_before_recovery_point_after_timeout() {
         let mut it = Connection::new(10);
         it.board.mark_all_lost();
         it.recovery.on_timeout(Timestamp::from_nanos(5), &it.board);

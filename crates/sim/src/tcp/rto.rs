@@ -108,6 +108,7 @@ impl RttEstimator {
 mod tests {
     use super::*;
 
+    /// Nanoseconds per millisecond.
     const MS: u64 = 1_000_000;
 
     #[test]
@@ -123,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn minima_hold_for_the_sum_or_for_the_variation() {
+    fn minimum_bounds_rto_or_its_variation() {
         for (tcp, rto_ms) in [(Tcp::NS3, 1000), (Tcp::LINUX, 220)] {
             let mut estimator = RttEstimator::new(&tcp);
             for _ in 0..100 {
@@ -134,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn timeouts_double_up_to_a_minute_and_a_sample_ends_that() {
+    fn timeouts_double_up_to_minute_until_next_sample() {
         let mut estimator = RttEstimator::new(&Tcp::NS3);
         estimator.on_sample(20 * MS);
         estimator.back_off();

@@ -108,6 +108,7 @@ struct Limits {
 }
 
 impl Limits {
+    /// No limit.
     const NONE: Self =
         Self { cwnd: UNBOUNDED, ssthresh: u64::MAX, paces: false, pacing_rate: Rate::ZERO };
 

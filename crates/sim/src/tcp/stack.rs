@@ -410,6 +410,7 @@ mod tests {
 
     use super::*;
 
+    /// The algorithms of core.
     const BUILTIN: &Registry = &Registry::BUILTIN;
 
     #[test]
@@ -456,7 +457,7 @@ mod tests {
     }
 
     #[test]
-    fn one_way_delays_are_told_to_whom_asks_for_them() {
+    fn one_way_delays_reach_algorithms_that_need_them() {
         let tells = |stack: Stack, kind| stack.tcp_for(BUILTIN, &Spec::named(kind)).tells_one_way;
         assert_eq!(["lp", "ledbat", "cubic"].map(|it| tells(Stack::NS3, it)), [true, true, false]);
         assert!(!tells(Stack::LINUX, "lp"));
@@ -476,7 +477,7 @@ mod tests {
     }
 
     #[test]
-    fn an_algorithm_that_needs_marks_gets_them_one_by_one() {
+    fn algorithm_that_needs_marks_gets_each_one() {
         for stack in Stack::ALL {
             let ecn = |kind| stack.tcp_for(BUILTIN, &Spec::named(kind)).ecn;
             let expected = [EcnMode::Accurate, EcnMode::L4s, stack.tcp.ecn];

@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_ends_with_a_segment_of_what_is_left() {
+    fn message_ends_with_a_shorter_segment() {
         assert_eq!(payloads(&Stream::new(1448, Some(3000))), [1448, 1448, 104]);
         assert_eq!(payloads(&Stream::new(1448, Some(2896))), [1448, 1448]);
         assert_eq!(payloads(&Stream::new(1448, Some(0))), [0; 0]);
@@ -105,14 +105,14 @@ mod tests {
     }
 
     #[test]
-    fn a_message_behind_one_that_was_sent_begins_a_segment_of_its_own() {
+    fn message_after_sent_one_starts_new_segment() {
         let mut stream = Stream::new(1000, Some(0));
         assert_eq!([stream.write(1500, 0), stream.write(16, 2)], [2, 3]);
         assert_eq!(payloads(&stream), [1000, 500, 16]);
     }
 
     #[test]
-    fn a_message_behind_one_that_waits_fills_its_last_segment() {
+    fn message_after_waiting_one_fills_its_segment() {
         let mut stream = Stream::new(1000, Some(0));
         assert_eq!(stream.write(1500, 0), 2);
         // Segment 1 waits: 300 bytes fit into it, and of 1200 more the first 200.
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn a_closed_stream_takes_no_more_than_was_sent() {
+    fn closed_stream_ends_at_last_sent_segment() {
         let mut stream = Stream::new(1000, None);
         stream.close(7);
         assert_eq!((stream.end(), stream.payload(6)), (7, 1000));

@@ -66,16 +66,17 @@ impl Probe {
 mod tests {
     use super::*;
 
+    /// Nanoseconds per millisecond.
     const MS: u64 = 1_000_000;
 
     #[test]
-    fn the_timeout_allows_for_a_delayed_acknowledgement_of_a_single_segment() {
+    fn probe_timeout_allows_for_delayed_ack() {
         assert_eq!(probe_timeout_ns(50 * MS, 2), 102 * MS);
         assert_eq!(probe_timeout_ns(50 * MS, 1), 300 * MS);
     }
 
     #[test]
-    fn only_an_answer_past_a_repetition_without_a_duplicate_means_a_loss() {
+    fn ack_beyond_probe_without_dsack_means_loss() {
         let probe = Probe { end: 10, is_repetition: true };
         let nothing = Progress::default();
         let sacked = Progress { sacked: 1, ..Progress::default() };

@@ -71,7 +71,7 @@ mod tests {
     }
 
     #[test]
-    fn an_echo_older_than_the_first_retransmission_refutes_it() {
+    fn echo_older_than_retransmission_refutes_it() {
         let mut undo = Undo::default();
         undo.arm(5);
         assert!(!undo.is_refuted_by(at(0)), "nothing was sent again");

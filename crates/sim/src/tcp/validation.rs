@@ -127,8 +127,11 @@ impl Validation {
 mod tests {
     use super::*;
 
+    /// Nanoseconds per millisecond.
     const MS: u64 = 1_000_000;
+    /// A window of 40 segments in congestion avoidance.
     const AVOIDANCE: Now = Now { cwnd: 40, is_slow_start: false };
+    /// A window of 40 segments in slow start.
     const SLOW_START: Now = Now { cwnd: 40, is_slow_start: true };
 
     fn at(ms: u64) -> Timestamp {
@@ -156,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn a_window_that_was_filled_stays_so_until_that_is_acknowledged() {
+    fn filled_window_counts_until_acknowledged() {
         let mut validation = Validation::new(at(0));
         validation.sent(0, out(0, 40), AVOIDANCE);
         // The last ten: with 35 out the window is not full, but the segments that filled it are not all
@@ -170,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_window_counts_where_more_waits_or_something_was_sent() {
+    fn paused_full_window_counts_only_with_backlog() {
         for (has_more, is_limited) in [(true, true), (false, false)] {
             let mut validation = Validation::new(at(0));
             validation.on_pause(at(0), Out { has_more, ..out(0, 40) }, AVOIDANCE, 250 * MS);
@@ -179,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn half_a_window_counts_as_filled_in_slow_start() {
+    fn half_filled_window_suffices_in_slow_start() {
         for (next, is_limited) in [(21, true), (20, false)] {
             let mut validation = Validation::new(at(0));
             validation.sent(0, out(0, next), SLOW_START);
@@ -189,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn a_window_that_is_not_filled_for_a_timeout_is_told_with_what_was_used() {
+    fn unfilled_window_reports_its_usage() {
         let mut validation = Validation::new(at(0));
         let mut sent = |ms, una, used| validation.sent(ms, out(una, una + used), AVOIDANCE);
         assert_eq!([sent(100, 0, 12), sent(200, 12, 3), sent(250, 15, 5)], [None, None, Some(12)]);

@@ -32,7 +32,7 @@ fn two_bundles_share_the_path() {
 }
 
 #[test]
-fn a_share_of_the_messages_may_be_lost_both_ways() {
+fn message_loss_in_both_directions_is_tolerated() {
     let mut plan = network(&["copa"]);
     plan.links.iter_mut().for_each(|link| link.message_loss = Ratio::new(0.2).unwrap());
     let trace = Trace::of(&plan);
@@ -67,7 +67,7 @@ fn a_bundle_without_messages_is_not_shaped() {
 }
 
 #[test]
-fn silence_in_the_middle_of_a_run_frees_the_bundle_and_its_end_binds_it_again() {
+fn silent_receivebox_unshapes_bundle_until_it_returns() {
     let mut plan = network(&["copa"]);
     // Losing everything on the way back would also stop TCP, so only the boxes share this link.
     plan.links.push(Link::delay("reports", 25 * MS));
@@ -96,7 +96,7 @@ fn silence_in_the_middle_of_a_run_frees_the_bundle_and_its_end_binds_it_again() 
 }
 
 #[test]
-fn epochs_are_what_the_log_of_the_link_says() {
+fn epochs_match_the_link_log() {
     let mut plan = network(&["copa"]);
     plan.stop = seconds(10.0);
     plan.logged.insert(0);
@@ -153,7 +153,7 @@ fn bundles_both_ways_carry_data_and_acknowledgements() {
 }
 
 #[test]
-fn equal_runs_are_equal_and_a_log_changes_nothing() {
+fn runs_are_reproducible_with_and_without_log() {
     let hash = |seed, log| {
         let mut plan = network(&["copa"]);
         (plan.seed, plan.stop) = (seed, seconds(5.0));
@@ -199,7 +199,7 @@ fn goodput_of(plan: &Network) -> f64 {
 }
 
 #[test]
-fn a_receivebox_that_sees_a_part_of_the_traffic_costs_no_goodput() {
+fn partially_blind_receivebox_costs_no_goodput() {
     let status_quo = goodput_of(&eight_flows(None));
     let mut worse = Vec::new();
     for law in LAWS {
@@ -231,7 +231,7 @@ fn with_dying_datagrams(plan: &mut Network, bursts: &[(f64, f64)]) {
 }
 
 #[test]
-fn datagrams_that_die_before_the_receivebox_cost_the_other_flows_nothing() {
+fn datagrams_dropped_before_receivebox_cost_no_goodput() {
     let status_quo = goodput_of(&eight_flows(None));
     let toggled: Vec<_> = (0..5).map(|turn| (5.0 + 5.0 * f64::from(turn), 2.5)).collect();
     let mut worse = Vec::new();
@@ -255,7 +255,7 @@ fn datagrams_that_die_before_the_receivebox_cost_the_other_flows_nothing() {
 }
 
 #[test]
-fn what_is_forged_in_the_bundles_name_neither_raises_the_rate_nor_the_queue() {
+fn forged_packets_raise_neither_rate_nor_queue() {
     for law in LAWS {
         let mut plan = eight_flows(Some(law));
         let mut queues = [0.0, 10e6].map(|forged| {

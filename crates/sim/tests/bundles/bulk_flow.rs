@@ -11,6 +11,7 @@ use crate::site::*;
 
 /// Start of the measurement (seconds); slow start is over then.
 const WARM_UP: u64 = 6;
+/// End of the run (seconds).
 const STOP: u64 = 30;
 
 /// A Cubic flow over a bottleneck with this buffer in time. The flow is in a bundle with this algorithm
@@ -41,7 +42,7 @@ fn wait_and_goodput(network: &Network) -> (f64, f64) {
 }
 
 #[test]
-fn a_lone_bulk_flow_waits_no_longer_than_without_the_boxes_from_2_to_500_mbit() {
+fn lone_bulk_flow_waits_no_longer_with_boxes() {
     for mbit_per_sec in [2, 5, 20, 100, 500] {
         // The buffer of the plans, three bandwidth-delay products, and a single one. At 2 Mbit/s a single
         // one is 8 packets, and the algorithm alone keeps half as many at the bottleneck.

@@ -36,7 +36,7 @@ fn backlogs(mbits: &[u64], stop: f64) -> Vec<(u64, Case)> {
 }
 
 #[test]
-fn a_backlogged_bundle_fills_the_path_and_keeps_the_queue_short() {
+fn backlogged_bundle_fills_path_with_short_queue() {
     let cases = backlogs(&[12, 24, 48, 96], 25.0).into_iter().map(|(_, case)| case);
     assert_each(cases, |trace| full_and_short(trace, 5.0, 25.0));
 }
@@ -47,7 +47,7 @@ fn queue_ms(part: &Part, mbit: u64) -> f64 {
 }
 
 #[test]
-fn at_hundreds_of_mbit_the_queue_is_bounded_in_time() {
+fn queue_delay_is_bounded_at_high_rates() {
     // A third of the cases that take longest: each algorithm meets each round trip.
     for (mbit, case) in backlogs(&[300, 1000], 10.0).into_iter().step_by(3) {
         assert_each([case], |trace| {
@@ -60,7 +60,7 @@ fn at_hundreds_of_mbit_the_queue_is_bounded_in_time() {
 /// Here the target is 0.75 ms of queue and the bound 1.2 ms. The noise of a single report must not stay in
 /// the least delay of the way back.
 #[test]
-fn no_seed_leaves_the_queue_longer_on_a_short_and_fast_path() {
+fn queue_on_short_fast_path_stays_short() {
     let mut cases = Vec::new();
     for law in LAWS {
         for seed in 1..=8 {
@@ -92,7 +92,7 @@ fn lost_late_and_noisy_reports_change_little() {
             network.bundles[0].of.timestamp_jitter = 2 * MS
         });
         case("a sendbox that wakes up late", &|network| network.bundles[0].wake_delay = MS / 10);
-        case("a sendbox that stands still for 5 ms each second", &|network| {
+        case("a sendbox that pauses for 5 ms each second", &|network| {
             let signals = [(0.0, Signal::Stop), (0.005, Signal::Continue)];
             let stalls = (1..30).flat_map(|secs| signals.map(|it| (f64::from(secs) + it.0, it.1)));
             let stalls = stalls.map(|(secs, signal)| upset(secs, Upset::Sendbox(signal)));
@@ -103,7 +103,7 @@ fn lost_late_and_noisy_reports_change_little() {
 }
 
 #[test]
-fn the_queue_of_one_flow_moves_to_the_sendbox() {
+fn queue_of_one_flow_moves_to_sendbox() {
     let one = |law| loaded(law, 96, 50, 1);
     let status_quo = Trace::of(&one("const")).part(5.0, 40.0).queue;
     assert_each(for_each_law(one), |trace| {
@@ -158,7 +158,7 @@ fn steps_of_rate_and_round_trip_are_followed() {
 }
 
 #[test]
-fn a_box_that_restarts_under_load_finds_the_queue_again() {
+fn restarted_box_finds_the_queue_under_load() {
     let mut cases = Vec::new();
     for law in LAWS {
         for (name, end, up_s) in [
@@ -209,7 +209,7 @@ fn a_second_without_reports_costs_nothing() {
 }
 
 #[test]
-fn a_peer_that_lives_and_reports_nothing_is_not_waited_for() {
+fn live_peer_without_reports_is_not_awaited() {
     let mut cases = Vec::new();
     for law in LAWS {
         for flows in [1, 20] {
@@ -234,7 +234,7 @@ fn mbit_of(decision: &Decision) -> f64 {
 }
 
 #[test]
-fn boundaries_are_unmatched_only_for_want_of_a_report() {
+fn boundaries_are_unmatched_only_without_a_report() {
     for loss in [0.0, 0.1] {
         let mut cases = Vec::new();
         for (mbit, rtt_ms) in [(24, 50), (48, 50), (96, 20), (96, 50)] {
@@ -267,7 +267,7 @@ fn idle_time_costs_the_next_request_nothing() {
 }
 
 #[test]
-fn load_that_begins_after_a_constant_stream_is_controlled_within_seconds() {
+fn load_after_constant_stream_is_soon_controlled() {
     let cases = for_each_law(|law| {
         let mut flows = vec![flow("const", cbr(mbit(10)), Hop::Bundle(0))];
         flows.extend(vec![Flow { start: seconds(20.0), ..cubic() }; 10]);
@@ -312,7 +312,7 @@ fn shallow_buffers_lose_neither_throughput_nor_packets() {
 /// With 10 packets no queue lasts long enough to be seen, but its repeated overflows show it. A sendbox that
 /// wakes up late sends bursts that overflow such a buffer.
 #[test]
-fn a_buffer_too_shallow_to_show_a_queue_is_found_by_its_overflows() {
+fn shallow_buffer_is_detected_by_overflows() {
     for flows in [4, 20] {
         let network = |law: &str| {
             let network = Network { stop: seconds(45.0), ..loaded(law, 96, 50, flows) };
@@ -355,7 +355,7 @@ fn random_loss_costs_the_bundle_nothing() {
 /// An endless backlog does not slow down by itself, so the algorithm alone sets its rate. The buffer never
 /// fills, and a lower rate would not reduce the loss.
 #[test]
-fn loss_that_does_not_fall_with_the_rate_does_not_lower_it_for_good() {
+fn rate_independent_loss_lowers_rate_only_temporarily() {
     let mut cases = Vec::new();
     for law in LAWS {
         for (mbit, rtt_ms) in [(24, 50), (96, 50), (96, 200)] {
@@ -419,7 +419,7 @@ fn the_base_does_not_drift() {
 
 /// Without enforcement the queue stays at the bottleneck, whatever the window.
 #[test]
-fn a_dry_run_tells_the_rate_that_the_path_carries() {
+fn dry_run_reports_the_path_rate() {
     let mut cases = Vec::new();
     for law in LAWS {
         for (packets, flows) in [(198, 4), (396, 1), (396, 4), (1188, 4)] {

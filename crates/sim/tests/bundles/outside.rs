@@ -9,6 +9,7 @@ use forebay_sim::{Requests, Simulation};
 
 use crate::site::*;
 
+/// Flows of each bundle.
 const INSIDE: usize = 20;
 /// Time by which limits hold (seconds).
 const LIMITED_S: f64 = 10.0;

@@ -9,6 +9,7 @@ use forebay_sim::{BundleMetrics, Simulation};
 
 use crate::site::*;
 
+/// Flows of the bundle: enough that hashing uses both paths.
 const FLOWS: usize = 20;
 
 /// Twenty Cubic flows in a bundle, or in none, over parallel links that share 48 Mbit/s and 600 packets. The
@@ -59,7 +60,7 @@ fn late_share(metrics: &BundleMetrics) -> f64 {
 }
 
 #[test]
-fn a_bundle_over_paths_of_different_times_is_unshaped_and_carries_what_it_carries_without_boxes() {
+fn unequal_paths_unshape_bundle_without_goodput_loss() {
     for part in [Hop::Hashed, Hop::Spread] {
         let spread = [Duration::ZERO, 30 * MS];
         let [mut bundled, mut plain] =
@@ -73,7 +74,7 @@ fn a_bundle_over_paths_of_different_times_is_unshaped_and_carries_what_it_carrie
 }
 
 #[test]
-fn a_path_that_reorders_one_packet_in_a_hundred_is_one_path() {
+fn reordering_of_one_percent_is_one_path() {
     let mut network = network(&[Duration::ZERO], Hop::Hashed, true);
     // Three packets take 3 ms.
     network.links[0].service = Service::Rate(mbit(12));
@@ -89,7 +90,7 @@ fn a_path_that_reorders_one_packet_in_a_hundred_is_one_path() {
 }
 
 #[test]
-fn a_bundle_is_shaped_again_once_its_paths_take_the_same_time() {
+fn bundle_is_shaped_again_on_equal_paths() {
     let mut network = network(&[Duration::ZERO, 30 * MS], Hop::Spread, true);
     let change = scenario::Change {
         at: Duration::from_secs(10),

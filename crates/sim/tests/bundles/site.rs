@@ -11,8 +11,11 @@ use forebay_scenario::{self as scenario, Bundle, Link};
 use forebay_sim::network::{BundleChange, Flow, Hop, Network, RoutedBundle, Traffic, Upset};
 use forebay_sim::{Simulation, Stack};
 
+/// The controllers that each case runs with.
 pub const LAWS: [&str; 3] = ["copa", "setpoint", "basic_delay"];
+/// A millisecond.
 pub const MS: Duration = Duration::from_millis(1);
+/// A flow that always has data.
 pub const GREEDY: Traffic = Traffic::Source(Source::Greedy { bytes: None });
 /// Bytes of a full segment on the wire.
 pub const PACKET: ByteCount = ByteCount::new(1514);

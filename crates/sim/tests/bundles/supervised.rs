@@ -54,7 +54,7 @@ fn kept(change: impl Fn(&mut Network), inside: usize, from_s: f64, to_s: f64) ->
 }
 
 #[test]
-fn a_bundle_alone_is_limited_soon_and_stays_so() {
+fn lone_bundle_is_soon_limited_and_stays_so() {
     for flows in [1, 4, 20] {
         let network = network(flows, true);
         assert_eq!(unlimited_s(&network, LIMITED_S), 0.0, "{flows} flows");
@@ -75,7 +75,7 @@ fn limits_come_back_next_to_a_constant_rate() {
 }
 
 #[test]
-fn flows_outside_leave_the_bundle_most_of_its_goodput() {
+fn cross_traffic_leaves_bundle_most_of_its_goodput() {
     // The fewer flows are inside, the longer they take to recover from limits that did not pay.
     for (inside, count, least) in [(4, 1, 0.6), (4, 4, 0.7), (20, 1, 0.85)] {
         let change = |network: &mut Network| {
@@ -173,7 +173,7 @@ fn longer_or_jittery_path_is_no_competitor() {
         let trace = Trace::of(&network);
         for decision in trace.decisions(0.0, 100.0) {
             let reason = decision.reason;
-            assert!(!reason.contains("compet"), "{longer_ms} ms, {jitter_ms} ms: {reason}");
+            assert!(!reason.contains("cross traffic"), "{longer_ms} ms, {jitter_ms} ms: {reason}");
         }
     }
 }

@@ -60,7 +60,7 @@ fn backlogged_bundles_share_by_weight() {
 }
 
 #[test]
-fn what_one_bundle_leaves_the_other_sends_and_gives_back() {
+fn unused_share_is_lent_and_returned() {
     let cases = for_each_law(|law| {
         let mut network = of_weights(law, &[3, 1]);
         let again =
@@ -96,7 +96,7 @@ fn a_guarantee_is_kept_beside_greedy_siblings() {
 }
 
 #[test]
-fn groups_share_first_and_bundles_within_them_lend_to_each_other_first() {
+fn bundles_lend_within_their_group_first() {
     let cases = for_each_law(|law| {
         let within = |group, weight| Member { group: Some(group), share: share(weight) };
         let groups = vec![member(share(2)), member(share(1))];
@@ -118,7 +118,7 @@ fn groups_share_first_and_bundles_within_them_lend_to_each_other_first() {
 }
 
 #[test]
-fn what_a_slow_path_does_not_carry_is_sent_on_a_fast_one() {
+fn capacity_unused_by_slow_path_serves_fast_one() {
     let cases = for_each_law(|law| {
         let mut network = of_weights(law, &[1, 1]);
         let mut slow = network.links[0].clone();
@@ -137,7 +137,7 @@ fn what_a_slow_path_does_not_carry_is_sent_on_a_fast_one() {
 /// Each path carries 60 Mbit/s. The first bundle fills its path for ten seconds, has a quarter of that while
 /// two other bundles are active, and fills it again after that.
 #[test]
-fn a_share_of_the_uplink_is_no_slower_path() {
+fn share_of_uplink_is_not_mistaken_for_bottleneck() {
     let cases = for_each_law(|law| {
         let mut network = of_weights(law, &[1, 3, 3]);
         for (index, bundle) in network.bundles.iter_mut().enumerate() {
@@ -161,7 +161,7 @@ fn a_share_of_the_uplink_is_no_slower_path() {
 }
 
 #[test]
-fn a_bundle_whose_peer_is_silent_keeps_to_its_share() {
+fn bundle_with_silent_peer_keeps_its_share() {
     let cases = for_each_law(|law| {
         let mut network = of_weights(law, &[1, 1]);
         network.bundles[1].changes = vec![upset(5.0, Upset::Receivebox(Signal::Kill))];
@@ -171,7 +171,7 @@ fn a_bundle_whose_peer_is_silent_keeps_to_its_share() {
 }
 
 #[test]
-fn shares_that_do_not_fit_are_refused_by_name() {
+fn invalid_shares_are_refused_by_name() {
     let refused = |network: &Network| Simulation::new(network).err().unwrap().to_string();
     let mut network = of_weights("copa", &[3, 1]);
     network.uplinks[0].shares.bundles[1].share.guarantee = Some(mbit(97));
@@ -184,7 +184,7 @@ fn shares_that_do_not_fit_are_refused_by_name() {
 }
 
 #[test]
-fn an_uplink_that_is_wider_than_the_path_changes_little() {
+fn uplink_wider_than_path_changes_little() {
     let cases = for_each_law(|law| {
         let mut network = in_bundles(loaded(law, 48, 50, 4), 1);
         let bundles = vec![member(share(1))];

@@ -39,7 +39,7 @@ fn shaped(simulation: &mut Simulation, second: u64) -> Option<(bool, &'static st
 }
 
 #[test]
-fn traffic_goes_on_without_a_box_and_is_shaped_again_with_it() {
+fn traffic_survives_box_failure_and_is_reshaped() {
     for end in [Upset::Sendbox, Upset::Receivebox] {
         for signals in [[Signal::Kill, Signal::Restart], [Signal::Stop, Signal::Continue]] {
             let what = format!("{:?}", end(signals[0]));
@@ -56,7 +56,7 @@ fn traffic_goes_on_without_a_box_and_is_shaped_again_with_it() {
 }
 
 #[test]
-fn a_box_with_another_key_leaves_the_traffic_unshaped_until_it_has_the_right_one() {
+fn wrong_key_leaves_traffic_unshaped() {
     for end in [Upset::Sendbox, Upset::Receivebox] {
         let changes = [
             (8_000, end(Signal::Kill)),
@@ -76,7 +76,7 @@ fn a_box_with_another_key_leaves_the_traffic_unshaped_until_it_has_the_right_one
 }
 
 #[test]
-fn a_stopped_sendbox_holds_what_comes_for_half_a_second_and_sends_it_when_it_goes_on() {
+fn stopped_sendbox_holds_packets_until_kernel_forwards() {
     let sent = |continued_ms| {
         let changes = [
             (8_000, Upset::Sendbox(Signal::Stop)),
@@ -98,7 +98,7 @@ fn a_stopped_sendbox_holds_what_comes_for_half_a_second_and_sends_it_when_it_goe
 }
 
 #[test]
-fn what_is_unseen_or_forged_for_a_while_costs_no_goodput_then_or_later() {
+fn unseen_or_forged_packets_cost_no_goodput() {
     let share = Ratio::new(0.5).unwrap();
     let forged = Rate::from_mbit_per_sec(10);
     for (begins, ends) in [

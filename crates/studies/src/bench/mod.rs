@@ -17,6 +17,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
+use forebay_core::spec::nearest_words;
 use serde::Serialize;
 
 use criteria::{Criteria, Criterion};
@@ -124,8 +125,10 @@ impl BenchRequest {
         let is_called = |name: &'static str, wanted: &str| wanted == name || wanted == short(name);
         for wanted in &self.only {
             if !self.suite.plans().any(|name| is_called(name, wanted)) {
-                let known = self.suite.plans().map(short).collect::<Vec<_>>().join(", ");
-                let refusal = format!("--only {wanted}: allowed is {known}");
+                let known: Vec<&str> = self.suite.plans().map(short).collect();
+                let near = nearest_words(wanted, &known);
+                let known = known.join(", ");
+                let refusal = format!("--only {wanted}: allowed is {known}{near}");
                 return Err(RunError::Options(refusal));
             }
         }

@@ -37,11 +37,11 @@ fn page(
     let runs: usize = experiments.iter().map(|experiment| experiment.runs).sum();
     let published = experiments.iter().flat_map(|experiment| &experiment.published);
     let published = match published.clone().next() {
-        Some(_) => format!(" What was published of them: {}.", counts(published)),
+        Some(_) => format!(" Published claims about these algorithms: {}.", counts(published)),
         None => String::new(),
     };
     let lead = format!(
-        "{} through {} experiments, {runs} runs. Every algorithm meets the same links, the same traffic and the same \
+        "{} through {} experiments, {runs} runs. All algorithms get the same links, the same traffic and the same \
          seeds.{published}",
         scorecard.algorithms.join(", "),
         experiments.len()
@@ -65,7 +65,7 @@ pub fn of_experiment(
 ) -> anyhow::Result<PageSection> {
     let mut blocks = vec![Block::Text(experiment.description.clone())];
     let failed = experiment.failed.as_ref();
-    blocks.extend(failed.map(|reason| Block::Text(format!("Not run to its end: {reason}."))));
+    blocks.extend(failed.map(|reason| Block::Text(format!("The plan failed: {reason}."))));
     if !experiment.published.is_empty() {
         blocks.push(claims(&experiment.published));
     }
@@ -88,10 +88,10 @@ fn at_a_glance(scorecard: &Scorecard) -> PageSection {
     };
     let lines: Vec<_> = scorecard.scores.iter().flat_map(of_score).collect();
     if !lines.is_empty() {
-        let y = "place on the scale of the score";
+        let y = "position on the scale of the score";
         let spec = parallel(&lines, &scorecard.algorithms, ["score", y]);
-        let caption = "All scores side by side: the higher the better. What counts as 0 and as 1 is the same for every \
-                       algorithm, whoever else is tested.";
+        let caption = "All scores side by side: higher is better. The values that count as 0 and as 1 do not depend on the \
+                       tested algorithms.";
         blocks.push(Block::Figure(Chart { caption: caption.into(), spec }));
     }
     PageSection { heading: "Scorecard".into(), blocks }
@@ -119,8 +119,8 @@ fn operating_plane(experiments: &[BenchedPlan], scorecard: &Scorecard) -> Option
     let (x, y) = ("time in the queue over the round trip", "utilisation");
     let order = &scorecard.algorithms;
     let spec = plane(&points, &[best], order, Axis::linear(x), Axis::linear(y));
-    let caption = "Where each algorithm operates, a point an experiment: the mean of its runs. The cross is the optimum: \
-                   all of the rate and no queue.";
+    let caption = "Operating point of each algorithm in each experiment: the mean of its runs. The cross is the optimum: \
+                   the full rate and no queue.";
     let blocks = vec![Block::Figure(Chart { caption: caption.into(), spec })];
     (!points.is_empty()).then(|| PageSection { heading: "Operating points".into(), blocks })
 }
@@ -157,7 +157,7 @@ fn duels(experiments: &[BenchedPlan], algorithms: &[String]) -> Option<PageSecti
         let spec = heat(&cells, ["under test", "rival"], ("share", 1.0));
         let with = if buffer.is_empty() { String::new() } else { format!(", with {buffer}") };
         let caption = format!(
-            "What an algorithm has of what it and one flow of a rival have together{with}: 0.5 is an equal share, mean of \
+            "An algorithm's share of the goodput of its flow and one flow of a rival{with}: 0.5 is an equal share, mean of \
              the seeds."
         );
         Block::Figure(Chart { caption, spec })

@@ -180,10 +180,10 @@ impl Scorecard {
         let marked = match (self.algorithms.len(), self.is_told_apart) {
             (0 | 1, _) => String::new(),
             (_, true) => format!(
-                " {BEST}: none is told to be better (chance of any false call in the table: {} %).",
+                " {BEST}: no other is significantly better (chance of any false call in the table: {} %).",
                 number(LEVEL * 100.0)
             ),
-            (_, false) => " Too few seeds to tell algorithms apart.".into(),
+            (_, false) => " Too few seeds to distinguish algorithms.".into(),
         };
         let caption = format!("Median of the seeds with its {INTERVAL_WORDS}.{marked}");
         PageTable {
@@ -295,7 +295,7 @@ mod tests {
     use forebay_lab::store::Run;
 
     #[test]
-    fn every_score_is_of_a_plan_its_cells_and_a_metric_that_exist() {
+    fn scores_name_existing_plans_cells_and_metrics() {
         for question in Question::all() {
             assert!(benchmark().any(|name| name == question.plan), "{question:?}");
             let plan = Plan::load(&question.plan, &[]).unwrap();
@@ -341,16 +341,12 @@ mod tests {
     }
 
     #[test]
-    fn the_best_is_marked_and_what_is_not_told_apart_from_it() {
+    fn marks_best_and_insignificantly_different_scores() {
         let found = Scorecard::of(
             &[experiment(&[("bbr", 0.95), ("cubic", 0.95), ("vegas", 0.8)])],
             &["vegas".to_string(), "never_run".to_string()],
         );
-        assert_eq!(
-            found.algorithms,
-            ["vegas", "bbr", "cubic"],
-            "the one that was asked for is first"
-        );
+        assert_eq!(found.algorithms, ["vegas", "bbr", "cubic"], "the requested algorithm is first");
         let answers = &found.scores[0].answers;
         assert!(found.is_told_apart && answers["bbr"].best && answers["cubic"].best);
         assert!(!answers["vegas"].best && (answers["vegas"].value.median - 0.8).abs() < 0.01);

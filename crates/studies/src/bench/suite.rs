@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
+use forebay_core::spec::one_of;
 use forebay_lab::plan::library;
 
 forebay_core::named! {
@@ -38,6 +39,6 @@ impl FromStr for Suite {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let named = Self::ALL.into_iter().find(|suite| suite.name() == text);
-        named.ok_or_else(|| format!("allowed is one of {}", Self::ALL.map(Self::name).join(", ")))
+        named.ok_or_else(|| format!("allowed is {}", one_of(text, &Self::ALL.map(Self::name))))
     }
 }

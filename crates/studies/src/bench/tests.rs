@@ -15,7 +15,7 @@ fn request(algorithms: &[&str]) -> BenchRequest {
 }
 
 #[test]
-fn names_are_of_the_benchmark_with_or_without_their_folder() {
+fn accepts_plan_names_with_or_without_folder() {
     let all = BenchRequest { algorithms: vec!["cubic".into()], ..BenchRequest::default() };
     assert_eq!(all.plans().unwrap().len(), benchmark().count());
     let named = BenchRequest { only: vec!["ccperf/parking_lot".into()], ..all.clone() };
@@ -26,7 +26,7 @@ fn names_are_of_the_benchmark_with_or_without_their_folder() {
 }
 
 #[test]
-fn an_algorithm_that_there_is_not_is_refused_by_the_name_of_the_argument() {
+fn refuses_unknown_algorithm_and_names_argument() {
     let options = Options { backend: "sim".into(), ..Options::default() };
     for (name, begins, ends) in [
         (
@@ -45,7 +45,7 @@ fn an_algorithm_that_there_is_not_is_refused_by_the_name_of_the_argument() {
 }
 
 #[test]
-fn algorithms_are_tested_scored_and_reported_and_a_later_one_joins_them() {
+fn later_algorithm_joins_earlier_report() {
     let folder = tempfile::tempdir().unwrap();
     let options = Options {
         backend: "sim".into(),
@@ -72,7 +72,7 @@ fn algorithms_are_tested_scored_and_reported_and_a_later_one_joins_them() {
         assert!(experiment.folder.join(FILE).is_file() && page.contains(&experiment.title));
     }
     let (turned, _) = test(&["vegas"]);
-    assert_eq!(turned.scorecard.algorithms, ["vegas", "cubic"], "what is asked for is first");
+    assert_eq!(turned.scorecard.algorithms, ["vegas", "cubic"], "the requested algorithm is first");
     let (again, reused) = test(&["cubic", "vegas"]);
     let runs: usize = again.experiments.iter().map(|experiment| experiment.runs).sum();
     assert_eq!(reused, runs, "nothing is simulated twice");
@@ -85,7 +85,7 @@ fn algorithms_are_tested_scored_and_reported_and_a_later_one_joins_them() {
 }
 
 #[test]
-fn what_was_published_stands_beside_what_is_found_unless_something_else_is_run() {
+fn shows_published_figures_only_for_unchanged_plans() {
     let folder = tempfile::tempdir().unwrap();
     let test = |names: &[&str], sets: &[&str]| {
         let options = Options {
@@ -109,16 +109,16 @@ fn what_was_published_stands_beside_what_is_found_unless_something_else_is_run()
     assert_eq!(places(&one), ["newreno limit=20p", "newreno limit=80p"]);
     assert!(one.published().all(|it| it.figure.is_some()), "{:?}", one.experiments);
     let page = std::fs::read_to_string(&one.report).unwrap();
-    assert!(page.contains("What was published of them") && page.contains("ns-3.44"));
+    assert!(page.contains("Published claims about these algorithms") && page.contains("ns-3.44"));
     let json = serde_json::to_value(&one).unwrap();
     assert_eq!(json["experiments"][0]["published"][0]["published"]["value"], 15.39);
     let both = test(&["vegas"], &[]);
     assert!(places(&both).contains(&"vegas limit=80p".to_string()) && places(&both).len() == 3);
-    assert!(places(&test(&["newreno"], &["stop=2s"])).is_empty(), "nobody published that");
+    assert!(places(&test(&["newreno"], &["stop=2s"])).is_empty(), "no paper has published that");
 }
 
 #[test]
-fn what_an_algorithm_of_an_earlier_call_does_is_no_fault_of_this_one() {
+fn failures_of_earlier_algorithms_do_not_count() {
     let known = criteria::PublishedComparison {
         section: "5.1.2".into(),
         text: "t".into(),
@@ -139,7 +139,7 @@ fn what_an_algorithm_of_an_earlier_call_does_is_no_fault_of_this_one() {
     };
     assert!(found.is_fine());
     found.asked.push("bbr".into());
-    assert!(!found.is_fine(), "a suite must find what is known");
+    assert!(!found.is_fine(), "a suite must reproduce known results");
 }
 
 #[test]
@@ -171,7 +171,7 @@ fn seeds_are_added_until_scores_are_known() {
 }
 
 #[test]
-fn a_suite_has_plans_a_folder_and_an_answer_of_its_own() {
+fn each_suite_has_own_plans_folder_and_answer() {
     let folder = tempfile::tempdir().unwrap();
     let options = Options {
         backend: "sim".into(),
@@ -203,11 +203,12 @@ fn a_suite_has_plans_a_folder_and_an_answer_of_its_own() {
     let refusal =
         |request: BenchRequest| bench(&request, &options, &mut |_| {}).unwrap_err().to_string();
     assert!(refusal(request("parking_lot")).contains("--only parking_lot: allowed is collapse"));
+    assert!(refusal(request("polcier")).ends_with("; nearest is policer"));
     let until = BenchRequest { until: Some(0.1), ..request("policer") };
     assert!(refusal(until).contains("--until: allowed with --suite ccperf"));
     let published = BenchRequest { as_published: true, ..request("policer") };
     assert!(refusal(published).contains("as_published"));
     let error = "rfc9744".parse::<Suite>().unwrap_err();
-    assert_eq!(error, "allowed is one of ccperf, rfc9743");
+    assert_eq!(error, "allowed is one of ccperf, rfc9743; nearest is rfc9743");
     assert_ne!(Suite::Ccperf.default_out(), Suite::Rfc9743.default_out());
 }

@@ -228,7 +228,7 @@ impl ChaosEvent {
         let s = |ms: u64| ms as f64 / 1e3;
         let (at, lasts) = (s(self.at_ms), s(self.until_ms - self.at_ms));
         let what = match self.kind {
-            EventKind::LinkDown => format!("the path loses everything for {lasts} s"),
+            EventKind::LinkDown => format!("the path loses every packet for {lasts} s"),
             EventKind::Loss(percent) => {
                 format!("the path loses {percent} % of the packets for {lasts} s")
             }
@@ -236,17 +236,17 @@ impl ChaosEvent {
                 format!("the route changes: the round trip takes {rtt_ms} ms")
             }
             EventKind::Kill(end) => {
-                format!("the {} is killed, and started again {lasts} s later", end.name())
+                format!("the {} is killed and started again {lasts} s later", end.name())
             }
             EventKind::Stop(end) => {
-                format!("the {} is stopped, and goes on {lasts} s later", end.name())
+                format!("the {} is stopped and continues {lasts} s later", end.name())
             }
             EventKind::Starve(end) => {
-                format!("the {} has a processor for a tenth of {lasts} s", end.name())
+                format!("the {} gets a tenth of a processor for {lasts} s", end.name())
             }
             EventKind::OtherKey(end) => {
                 format!(
-                    "the {} is started with another key, and with its own {lasts} s later",
+                    "the {} is started with a wrong key, and with its own {lasts} s later",
                     end.name()
                 )
             }
@@ -257,10 +257,13 @@ impl ChaosEvent {
                 format!("the {} is started with its log in a pipe that is never read", end.name())
             }
             EventKind::Unseen(percent) => {
-                format!("{percent} % of the packets pass the receivebox by for {lasts} s")
+                format!("{percent} % of the packets bypass the receivebox for {lasts} s")
             }
             EventKind::Forged(kbit) => {
-                format!("{} Mbit/s are forged in the bundle's name for {lasts} s", s(kbit))
+                format!(
+                    "{} Mbit/s of forged packets arrive in the bundle's name for {lasts} s",
+                    s(kbit)
+                )
             }
             EventKind::DeviceDown(end) => {
                 format!("the WAN device of site {} is down for {lasts} s", end.site())
@@ -275,17 +278,20 @@ impl ChaosEvent {
                 )
             }
             EventKind::Address(end) => {
-                format!("the bridge of site {} has one more address for {lasts} s", end.site())
+                format!("the bridge of site {} has an additional address for {lasts} s", end.site())
             }
             EventKind::Offloads(end) => {
-                format!("the ports of the box at site {} have offloads for {lasts} s", end.site())
+                format!(
+                    "the ports of the box at site {} have offloads enabled for {lasts} s",
+                    end.site()
+                )
             }
             EventKind::MadeAgain(end) => format!(
-                "the LAN device of site {} is removed, and made again {lasts} s later",
+                "the LAN device of site {} is removed and created again {lasts} s later",
                 end.site()
             ),
             EventKind::LateDevice(end) => format!(
-                "the {} is killed and started while its LAN device is not there for {lasts} s",
+                "the {} is killed and started while its LAN device is missing for {lasts} s",
                 end.name()
             ),
             EventKind::ForeignTc => {
@@ -303,9 +309,9 @@ impl ChaosEvent {
                 format!("the receivebox's clock is {} for {lasts} s", fast_or_slow(ppm))
             }
             EventKind::Step(ms) => {
-                format!("the receivebox's clock is put {} s", on_or_back(ms))
+                format!("the receivebox's clock jumps {} s", forward_or_back(ms))
             }
-            EventKind::Suspend => format!("the receivebox's machine sleeps for {lasts} s"),
+            EventKind::Suspend => format!("the receivebox's machine is suspended for {lasts} s"),
         };
         format!("{at} s: {what}")
     }
@@ -460,6 +466,6 @@ fn fast_or_slow(ppm: i64) -> String {
     format!("{} by {} ppm", if ppm < 0 { "slow" } else { "fast" }, ppm.abs())
 }
 
-fn on_or_back(ms: i64) -> String {
-    format!("{} by {}", if ms < 0 { "back" } else { "on" }, ms.abs() as f64 / 1e3)
+fn forward_or_back(ms: i64) -> String {
+    format!("{} by {}", if ms < 0 { "back" } else { "forward" }, ms.abs() as f64 / 1e3)
 }

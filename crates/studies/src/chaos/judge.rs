@@ -79,10 +79,10 @@ impl Violation {
 impl std::fmt::Display for Violation {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Self::Reset(flow) => write!(f, "flow {flow} was reset, that of the twin was not"),
+            Self::Reset(flow) => write!(f, "flow {flow} was reset; the twin's was not"),
             Self::Starved { at_s, share } => write!(
                 f,
-                "from {at_s:.1} s on 2 s carried {share:.2} of the twin's, allowed is {SHARE_MIN} or more"
+                "the 2 s from {at_s:.1} s carried {share:.2} of the twin's data; allowed is {SHARE_MIN} or more"
             ),
             Self::Unshaped(why) => write!(f, "not shaped 15 s after the last event: {why}"),
         }
@@ -193,11 +193,13 @@ fn shaped_again(last_ms: u64, decisions: &[(u64, bool, String)]) -> Result<f64, 
     let known = decisions.iter().take_while(|(at_ms, ..)| *at_ms <= deadline_ms);
     let known: Vec<_> = known.collect();
     let Some((said_ms, is_shaped, why)) = known.last().copied() else {
-        return Err("the sendbox has said nothing".into());
+        return Err("the sendbox reported no decision".into());
     };
     if said_ms + SILENT_MS < deadline_ms {
         let ago_s = (deadline_ms - said_ms) as f64 / 1e3;
-        return Err(format!("the sendbox has said nothing for {ago_s:.1} s, the last was: {why}"));
+        return Err(format!(
+            "the sendbox reported no decision for {ago_s:.1} s; the last was: {why}"
+        ));
     }
     if !is_shaped {
         return Err(why.clone());
@@ -215,6 +217,7 @@ mod tests {
     use super::super::sequence::{ChaosEvent, Cross, End, EventKind, Unsteady};
     use super::*;
 
+    /// Bytes of an undisturbed bundle in 100 ms: 10 Mbit/s.
     const PER_100MS: u64 = 125_000;
     /// The twin recovers at 16 s from the outage that ends at 15 s.
     const OUTAGE: Range<usize> = 140..160;
@@ -264,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bundle_that_does_as_its_twin_breaks_no_rule() {
+    fn bundle_like_its_twin_breaks_no_rule() {
         let verdict = judge(&sequence(), &twin(), &[twin()]);
         assert_eq!(verdict.violations, []);
         assert!((verdict.twin_mbit - 10.0).abs() < 1e-9);
@@ -276,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn a_connection_that_the_twin_kept_must_be_kept() {
+    fn reset_that_twin_lacks_is_a_violation() {
         let mut bundle = twin();
         bundle.resets = vec!["cubic 1".into()];
         assert_eq!(kinds(&bundle), ["reset"]);
@@ -286,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn a_window_of_two_seconds_below_half_of_the_twin_s_mean_is_a_violation_where_it_is_quiet() {
+    fn slow_window_is_violation_only_while_quiet() {
         // 1.1 of 2 s without a byte; half of the time is allowed.
         let worse = judge(&sequence(), &seen(OUTAGE, 200..211), &[twin()]);
         let [Violation::Starved { at_s, share }] = worse.violations[..] else {
@@ -308,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn unsteady_windows_are_compared_with_those_of_two_twins() {
+    fn unsteady_windows_are_compared_with_two_twins() {
         let half = |range: Range<usize>| {
             let mut seen = twin();
             seen.bytes_per_100ms[range].iter_mut().for_each(|it| *it /= 2);
@@ -326,14 +329,14 @@ mod tests {
     }
 
     #[test]
-    fn an_outage_from_which_the_twin_does_not_recover_is_not_judged() {
+    fn outage_is_unjudged_unless_twin_recovers() {
         let lost = seen(140..240, 0..0);
         assert_eq!(quiet(&sequence(), &lost), [(40, 80), (110, 140), (290, 415)]);
         assert_eq!(judge(&sequence(), &seen(140..240, 0..0), &[lost]).violations, []);
     }
 
     #[test]
-    fn a_bundle_must_be_shaped_15_s_after_the_last_event() {
+    fn bundle_must_be_shaped_15_s_after_events() {
         let mut bundle = twin();
         let unshaped_until = |bundle: &mut SeenArm, ms| {
             let decisions = bundle.decisions.iter_mut().filter(|it| it.0 >= 26_000);

@@ -88,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rows_are_found_again_after_a_line_that_was_cut_off() {
+    fn reads_rows_after_truncated_line() {
         let folder = tempfile::tempdir().unwrap();
         let row = |seed| ChaosRow { seed, least: Some((0.7, 20.1)), ..ChaosRow::default() };
         ChaosRows::open(folder.path()).unwrap().add(row(1)).unwrap();

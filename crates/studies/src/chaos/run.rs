@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sequence_is_judged_once_and_its_plan_kept_where_it_breaks_a_rule() {
+    fn judges_sequence_once_and_keeps_violating_plan() {
         let folder = tempfile::tempdir().unwrap();
         let plan = folder.path().join("made-7.toml");
         let fine = Made { share: 0.6, steal: 0.0, fails: None };
@@ -296,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_harness_disturbs_is_tried_again_and_never_judged() {
+    fn disturbed_runs_are_repeated_and_unjudged() {
         let failed = BackendError::Failed("the link did not come up".into());
         for (steal, fails) in [(0.2, None), (0.0, Some(failed))] {
             let folder = tempfile::tempdir().unwrap();
@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn a_box_that_dies_is_a_violation_and_nothing_else_is_judged() {
+    fn dead_box_is_the_only_violation() {
         let folder = tempfile::tempdir().unwrap();
         let fails = Some(BackendError::BoxDied("sendbox-0-forward ended (101)".into()));
         let dies = Made { share: 1.0, steal: 0.0, fails };

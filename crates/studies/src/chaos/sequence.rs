@@ -73,10 +73,13 @@ pub struct Sequence {
     pub events: Vec<ChaosEvent>,
 }
 
+/// Controllers of a bundle that sequences draw from, each with the same chance.
 const LAWS: [&str; 3] = ["copa", "setpoint", "basic_delay"];
-/// Names of the site's flows in the plan, greedy and not.
+/// Names of the site's greedy flows in the plan.
 const BULK: [&str; 2] = ["cubic", "reno"];
+/// Name of the site's requests in the plan.
 const REQUESTS: &str = "requests";
+/// Queueing disciplines of the sendbox that sequences draw from.
 const QDISCS: [&str; 3] = ["sfq", "fq_codel", "fifo"];
 /// Bytes of a packet in a buffer.
 const PACKET_BITS: u64 = 1_500 * 8;
@@ -168,10 +171,10 @@ impl Sequence {
         };
         let cross = match self.cross {
             Cross::No => String::new(),
-            Cross::Bulk(count) => format!("; {count} Cubic flows outside"),
-            Cross::Web(percent) => format!("; requests of {percent} % outside"),
+            Cross::Bulk(count) => format!("; {count} Cubic flows outside the bundle"),
+            Cross::Web(percent) => format!("; requests of {percent} % outside the bundle"),
         };
-        let back = if self.fills_way_back { "; the way back is filled" } else { "" };
+        let back = if self.fills_way_back { "; a greedy flow fills the return path" } else { "" };
         format!(
             "{rate_mbit} Mbit/s, {rtt_ms} ms, {buffer_packets} packets of buffer{unsteady}; {law} over {queue}; {cubic} \
              Cubic and {reno} Reno flows, {load_percent} % of requests{cross}{back}"
@@ -184,7 +187,7 @@ impl Sequence {
         let Self { seed, rate_mbit, rtt_ms, buffer_packets, .. } = self;
         let stop_ms = self.stop_ms();
         let mut text = format!(
-            "name = \"chaos\"\ntitle = \"What happens with seed {seed}\"\nseeds = \"{seed}\"\n\
+            "name = \"chaos\"\ntitle = \"Sequence of faults, seed {seed}\"\nseeds = \"{seed}\"\n\
              stop = \"{stop_ms}ms\"\ndrain = \"2s\"\n\n\
              [bottleneck]\nrate = \"{rate_mbit}Mbit/s\"\nrtt = \"{rtt_ms}ms\"\n\
              qdisc = {{ kind = \"fifo\", limit = \"{buffer_packets}p\" }}\n"
@@ -304,11 +307,12 @@ mod tests {
     use forebay_lab::plan::Plan;
     use forebay_lab::plan::library::Source;
 
+    /// Both back ends, and both datapaths of the testbed.
     const PLACES: [Venue; 3] =
         [Venue::Simulator, Venue::Testbed { in_kernel: false }, Venue::Testbed { in_kernel: true }];
 
     #[test]
-    fn a_seed_gives_the_same_sequence_again_and_others_give_others() {
+    fn each_seed_gives_its_own_sequence() {
         for place in PLACES {
             assert_eq!(Sequence::draw(7, place), Sequence::draw(7, place));
             assert_ne!(Sequence::draw(7, place).plan(), Sequence::draw(8, place).plan());
@@ -316,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn every_sequence_is_a_plan_and_fits_its_time() {
+    fn every_sequence_is_a_plan_in_time() {
         for place in PLACES {
             for seed in 0..200 {
                 let sequence = Sequence::draw(seed, place);
@@ -342,7 +346,7 @@ mod tests {
     }
 
     #[test]
-    fn every_kind_of_event_is_drawn_and_said_in_words() {
+    fn draws_and_describes_every_event_kind() {
         for place in PLACES {
             let mut all: Vec<String> = Vec::new();
             for event in (0..200).flat_map(|seed| Sequence::draw(seed, place).events) {
@@ -359,7 +363,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_clock_of_the_receivebox_does_stands_in_the_table_of_the_bundle() {
+    fn bundle_table_has_receivebox_clock_faults() {
         let mut sequence = Sequence::draw(1, PLACES[1]);
         let event = |at_ms, until_ms, kind| ChaosEvent { at_ms, until_ms, kind };
         sequence.events = vec![
@@ -376,14 +380,14 @@ mod tests {
             words,
             [
                 "7 s: the receivebox's clock is slow by 83000 ppm for 5 s",
-                "18 s: the receivebox's clock is put on by 0.003 s",
-                "25 s: the receivebox's clock is put back by 30 s",
+                "18 s: the receivebox's clock jumps forward by 0.003 s",
+                "25 s: the receivebox's clock jumps back by 30 s",
             ]
         );
     }
 
     #[test]
-    fn a_back_end_gets_only_what_it_can_do() {
+    fn back_end_gets_only_supported_events() {
         for seed in 0..100 {
             let plan = Sequence::draw(seed, Venue::Simulator).plan();
             for what in

@@ -14,6 +14,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Context;
 use serde::Serialize;
 
+use forebay_core::spec::{nearest_words, one_of};
 use forebay_lab::backend;
 use forebay_lab::judge::{BESIDE, ClaimResults, Claims, Judged, PlanClaims, StudyClaims};
 use forebay_lab::plan::{Plan, Seeds};
@@ -70,9 +71,8 @@ impl Study {
     pub fn load(name: &str) -> Result<Self, String> {
         let Claims { study, plan } = Claims::builtin();
         let names: Vec<&str> = study.iter().map(|it| it.name.as_str()).collect();
-        let known = names.join(", ");
-        let about = study.iter().find(|it| it.name == name);
-        let about = about.ok_or_else(|| format!("no study {name:?}: allowed is {known}"))?.clone();
+        let refused = || format!("no study {name:?}: allowed is {}", one_of(name, &names));
+        let about = study.iter().find(|it| it.name == name).ok_or_else(refused)?.clone();
         let folder = format!("{}/", about.folder());
         let mut experiments: Vec<PlanClaims> =
             plan.into_iter().filter(|plan| plan.name.starts_with(&folder)).collect();
@@ -95,7 +95,9 @@ impl Study {
             if !self.experiments.iter().any(|plan| is_called(plan, name)) {
                 let known: Vec<&str> =
                     self.experiments.iter().map(|plan| self.short_name(plan)).collect();
-                return Err(format!("no experiment {name:?}: allowed is {}", known.join(", ")));
+                let near = nearest_words(name, &known);
+                let known = known.join(", ");
+                return Err(format!("no experiment {name:?}: allowed is {known}{near}"));
             }
         }
         let is_meant = |plan: &PlanClaims| names.iter().any(|name| is_called(plan, name));
@@ -234,11 +236,14 @@ mod tests {
     use forebay_lab::report;
 
     #[test]
-    fn experiments_are_chosen_by_name_and_unknown_names_are_refused_with_those_that_are() {
+    fn refuses_unknown_experiment_and_lists_known() {
         let mut study = Study::load("bundler").unwrap();
-        assert!(Study::load("nonesuch").unwrap_err().contains("allowed is bundler"));
+        assert!(Study::load("nonesuch").unwrap_err().contains("allowed is one of bundler"));
+        assert!(Study::load("worl").unwrap_err().ends_with("; nearest is world"));
         let error = study.only(&["nonesuch".into()]).unwrap_err();
         assert!(error.contains("\"nonesuch\"") && error.contains("main"), "{error}");
+        let error = study.only(&["mian".into()]).unwrap_err();
+        assert!(error.ends_with("; nearest is main"), "{error}");
         study.only(&["dynamics/start".into(), "bundler/main".into()]).unwrap();
         let names: Vec<&str> = study.experiments.iter().map(|it| study.short_name(it)).collect();
         assert_eq!(names, ["main", "dynamics/start"], "those that were published are first");
@@ -251,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn a_study_is_run_judged_and_reported_and_goes_on_where_it_was() {
+    fn study_resumes_and_is_judged_and_reported() {
         let folder = tempfile::tempdir().unwrap();
         let mut study = Study::load("bundler").unwrap();
         study.only(&["dynamics/start".into()]).unwrap();

@@ -58,8 +58,8 @@ fn at_a_glance(experiments: &[StudyExperiment]) -> PageSection {
         head.into_iter().chain(backend::NAMES.iter().map(of)).collect()
     };
     let columns = ["experiment", "published in", "simulator", "testbed"];
-    let caption = "What came of the claims of each experiment: met where the median of the seeds is within its \
-                   bound, failed where the whole interval is outside, open otherwise.";
+    let caption = "Verdicts on the claims of each experiment. Met: the median of the seeds is within its bound. Failed: \
+                   the whole interval is outside. Open: otherwise.";
     let blocks = vec![tables::block(&columns, experiments.iter().map(row).collect(), caption)];
     PageSection { heading: "At a glance".into(), blocks }
 }
@@ -76,7 +76,7 @@ fn tally<'a>(claims: impl Iterator<Item = &'a Judged>) -> String {
 /// The introduction of an experiment's section.
 fn head(experiment: &StudyExperiment) -> Vec<Block> {
     let paper = experiment.paper.as_ref().map(|paper| format!("Published: {paper}."));
-    let failed = experiment.failed.as_ref().map(|reason| format!("Not run to its end: {reason}."));
+    let failed = experiment.failed.as_ref().map(|reason| format!("The plan failed: {reason}."));
     let about = Some(experiment.description.clone()).filter(|text| !text.is_empty());
     about.into_iter().chain(paper).chain(failed).map(Block::Text).collect()
 }
@@ -150,7 +150,7 @@ mod tests {
     use forebay_lab::judge::{Bound, Published};
 
     #[test]
-    fn a_claim_on_two_back_ends_is_one_row_beside_what_was_published() {
+    fn claim_on_two_back_ends_is_one_row() {
         let published = Published { arm: None, cell: None, value: 1.26, source: "figure 7".into() };
         let claim = |of: &str, place: &str, figure| {
             let published = Some(published.clone());

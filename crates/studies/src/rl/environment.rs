@@ -69,7 +69,7 @@ impl Environment {
         if seats.len() != names.len() || names != self.scenario.agents() {
             let (plan, agents) = (&experiment.plan, self.scenario.agents().join(", "));
             return Err(RlError::Wrong(format!(
-                "{plan}: {} learners: allowed are greedy flows and bundles, here {agents}",
+                "{plan}: {} learners: allowed are greedy flows and bundles: {agents}",
                 seats.len()
             )));
         }
@@ -247,6 +247,7 @@ mod tests {
         Arc::new(builder.finish(&action).unwrap())
     }
 
+    /// The policy of [`graph`] as an algorithm, with the features of the learner.
     const LEARNT: Algorithm = Algorithm {
         name: "learnt",
         params: ALGORITHM.params,
@@ -256,7 +257,7 @@ mod tests {
     };
 
     #[test]
-    fn what_was_learnt_decides_alike_inside_and_outside_of_a_simulation() {
+    fn policy_acts_alike_inside_and_outside_simulation() {
         let text = |name: &str| PLAN.replace("\"aut\"", &format!("\"{name}(history=1)\""));
         let learner = scenario(&text(ALGORITHM.name), Settings::default()).unwrap();
         let mut environment = Environment::new(Arc::new(learner));

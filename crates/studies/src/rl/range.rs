@@ -18,6 +18,8 @@ enum Unit {
 }
 
 impl Unit {
+    /// All units, in the order in which a range tries these: the first that reads both ends is
+    /// its unit.
     const ALL: [Self; 6] =
         [Self::Whole, Self::Number, Self::Rate, Self::Time, Self::Packets, Self::Percent];
 

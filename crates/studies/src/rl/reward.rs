@@ -39,11 +39,17 @@ impl std::str::FromStr for Reward {
     }
 }
 
+/// Weight of throughput (1 per segment/s) in Aurora's linear reward; a larger one favours rate.
 const AURORA_THROUGHPUT: f64 = 10.0;
+/// Weight of the mean round trip (1/s) in Aurora's linear reward; a larger one favours low delay.
 const AURORA_LATENCY: f64 = 1000.0;
+/// Weight of the share of lost packets in Aurora's linear reward; a larger one favours low loss.
 const AURORA_LOSS: f64 = 2000.0;
+/// Factor on Aurora's whole reward, which keeps its size convenient for learning.
 const AURORA_SCALE: f64 = 1e-3;
+/// Orca's ζ: a lost byte costs as much as this number of delivered bytes earns.
 const ORCA_LOSS: f64 = 5.0;
+/// Orca's margin on the least round trip: mean round trips up to this factor cost nothing.
 const ORCA_MARGIN: f64 = 1.25;
 
 /// The rewards of one agent.

@@ -83,7 +83,7 @@ impl Scenario {
         if agents.is_empty() {
             let (file, name) = (&source.file, ALGORITHM.name);
             return Err(RlError::Wrong(format!(
-                "{file}: nobody decides: allowed is a plan with `aut`, or a cc that is {name:?}"
+                "{file}: no agent: allowed is a plan with `aut`, or a cc that is {name:?}"
             )));
         }
         let history = history(&first)?;

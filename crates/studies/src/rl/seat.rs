@@ -25,7 +25,7 @@ use forebay_core::units::{ByteCount, Timestamp};
 /// The registry entry, which only plans of an environment may name.
 pub const ALGORITHM: Algorithm = Algorithm {
     name: "learner",
-    summary: "decisions that come from outside of the simulation",
+    summary: "takes its decisions from outside of the simulation",
     sources: &["this project: studies/src/rl"],
     params: &[&HISTORY, &STEERS, &FLOW],
     needs: NEEDS,

@@ -59,7 +59,7 @@ fn episode(environment: &mut Environment, seed: u64, actions: &[f32]) -> (Vec<f6
 }
 
 #[test]
-fn an_episode_is_what_its_seed_and_its_actions_make_of_it() {
+fn seed_and_actions_determine_episode() {
     let settings = Settings {
         ranges: ranges(&["bottleneck.rate=5Mbit/s..50Mbit/s:log", "bottleneck.rtt=20ms..80ms"]),
         ..Settings::default()
@@ -97,7 +97,7 @@ fn an_action_moves_what_is_sent() {
 }
 
 #[test]
-fn agents_are_flows_and_bundles_and_decide_each_at_its_time() {
+fn flow_and_bundle_agents_decide_at_own_times() {
     let text = PLAN.replace("\"aut\"", "\"learner(history=2)\"\ncount   = 2");
     let bundle = "\n[[bundle]]\nname = \"b\"\ncc = { kind = \"learner\", history = 2 }\n\
                   [[flow]]\nname = \"web\"\nbundle = \"b\"\ntraffic = { kind = \"greedy\" }\n";
@@ -121,7 +121,7 @@ fn agents_are_flows_and_bundles_and_decide_each_at_its_time() {
 }
 
 #[test]
-fn the_learner_of_a_box_that_began_anew_is_nobody_s_and_holds_nothing_up() {
+fn restarted_box_does_not_block_the_episode() {
     let boxes = "\n[[bundle]]\nname = \"b\"\ncc = \"learner\"\n\
                  [[flow]]\nname = \"web\"\nbundle = \"b\"\ntraffic = { kind = \"greedy\" }\n\
                  [[fault]]\nat = \"1s\"\nbundle = \"b\"\nend = \"sendbox\"\naction = \"kill\"\n\
@@ -189,7 +189,7 @@ fn what_is_asked_in_vain_is_told() {
     let wrong = |text: &str, settings| scenario(text, settings).unwrap_err().to_string();
     let nobody = PLAN.replace("\"aut\"", "\"cubic\"");
     let error = wrong(&nobody, Settings::default());
-    let begins = "path.toml: nobody decides: allowed is a plan with `aut`";
+    let begins = "path.toml: no agent: allowed is a plan with `aut`";
     assert!(error.starts_with(begins), "{error}");
     let arm = Settings { arm: Some("none".into()), ..Settings::default() };
     assert!(wrong(&tested(), arm).starts_with("arm = none: allowed is one of "));
@@ -219,14 +219,14 @@ fn what_is_asked_in_vain_is_told() {
     let one = Arc::new(scenario(&tested(), Settings::default()).unwrap());
     assert!(Vector::new(&one, 0, 1).is_err() && Vector::new(&one, 1, 0).is_err());
     let mut vector = Vector::new(&one, 2, 1).unwrap();
-    let before_reset = "step: allowed after a reset that went well";
+    let before_reset = "step: allowed after a successful reset";
     assert_eq!(vector.step(&[0.0; 2]).unwrap_err().to_string(), before_reset);
     vector.reset(&[1, 2]).unwrap();
     let error = vector.step(&[0.0]).unwrap_err().to_string();
     assert_eq!(error, "1 actions: allowed is 2");
     let error = vector.reset(&[1, 2, 3]).unwrap_err().to_string();
     assert_eq!(error, "3 seeds: allowed is 2");
-    assert!(vector.step(&[0.0; 2]).is_ok(), "what was refused has changed nothing");
+    assert!(vector.step(&[0.0; 2]).is_ok(), "refused calls change nothing");
     // One of the episodes that the reset begins is invalid.
     let differing = Arc::new(scenario(&text, Settings::default()).unwrap());
     let mut vector = Vector::new(&differing, 64, 2).unwrap();

@@ -81,7 +81,7 @@ impl Vector {
         }
         if scenario.agents().len() != 1 {
             let agents = scenario.agents().join(", ");
-            return Err(RlError::Wrong(format!("agents {agents}: allowed is one of them")));
+            return Err(RlError::Wrong(format!("agents {agents}: allowed is one agent")));
         }
         let (threads, observation_len) = (threads.min(environments), scenario.observation_len());
         let mut workers = Vec::new();
@@ -129,7 +129,7 @@ impl Vector {
     pub fn step(&mut self, actions: &[f32]) -> Result<&Batch, RlError> {
         self.check("actions", actions.len())?;
         if !self.is_begun {
-            return Err(RlError::Wrong("step: allowed after a reset that went well".into()));
+            return Err(RlError::Wrong("step: allowed after a successful reset".into()));
         }
         let mut left = actions;
         for worker in &mut self.workers {
@@ -204,7 +204,9 @@ impl Worker {
         };
         let thread = thread::Builder::new().name("environments".into()).spawn(work);
         let thread = thread.map_err(|error| {
-            RlError::Wrong(format!("a thread for environments: {error}: allowed are fewer threads"))
+            RlError::Wrong(format!(
+                "cannot start a thread for environments: {error}: use fewer threads"
+            ))
         })?;
         let batch = Some(Batch::new(count, scenario.observation_len()));
         Ok(Self { orders: Some(orders), answers, batch, count, thread: Some(thread) })
@@ -225,7 +227,7 @@ impl Worker {
         if let Some(Err(panic)) = self.thread.take().map(JoinHandle::join) {
             resume_unwind(panic);
         }
-        Err(RlError::Wrong("a thread of environments is gone: allowed are new environments".into()))
+        Err(RlError::Wrong("a thread of environments has ended: make new environments".into()))
     }
 }
 

@@ -137,7 +137,7 @@ mod tests {
     use forebay_core::random::Streams;
 
     #[test]
-    fn whatever_is_drawn_or_bred_lies_within_the_space_and_differs() {
+    fn drawn_and_bred_cases_fit_space_and_differ() {
         for text in [SMALL, &SMALL.replace("competitor = [\"none\", \"reno\"]\n", "")] {
             let space = read(text).unwrap();
             let mut random = Streams::new(1).stream("breed");

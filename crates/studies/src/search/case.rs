@@ -66,14 +66,14 @@ impl Case {
             let _ = write!(words, ", {loss_percent} % lost");
         }
         if let Some(competitor) = &self.competitor {
-            let _ = write!(words, ", beside {competitor}");
+            let _ = write!(words, ", against {competitor}");
         }
         if start_ms > 0.0 {
             let _ = write!(words, ", from {start_ms} ms");
         }
         for (count, one, many) in [
             (self.service.len(), "slow-down", "slow-downs"),
-            (self.cross.len(), "burst of others", "bursts of others"),
+            (self.cross.len(), "burst of cross traffic", "bursts of cross traffic"),
         ] {
             if count > 0 {
                 let _ = write!(words, ", {count} {}", if count == 1 { one } else { many });
@@ -221,10 +221,11 @@ fn write_flow(text: &mut String, name: &str, cc: &str, start_ms: f64) {
     );
 }
 
+/// Figures of a written plan, as text that is appended to it.
 const FIGURES: &str = r#"
 [[figure]]
 kind   = "bars"
-title  = "What the bottleneck carried over what its rate allowed."
+title  = "Utilisation of the bottleneck: the share of its rate that it carried."
 metric = "links/forward/utilisation"
 
 [[figure]]
@@ -263,7 +264,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn a_case_is_a_plan_that_says_what_happens_and_when() {
+    fn case_is_a_plan_with_timed_events() {
         let space = read(SMALL).unwrap();
         let text = case().plan(&space, "cubic(hystart=off)", "case");
         let source = Source { file: "case.toml".into(), folder: None, text };
@@ -293,13 +294,13 @@ pub(super) mod tests {
         );
         assert_eq!(
             case().words(),
-            "2.34 Mbit/s, 23.4 ms, 1.27 BDP, 0.5 % lost, beside reno, from 120 ms, 3 slow-downs, 1 burst of \
-             others"
+            "2.34 Mbit/s, 23.4 ms, 1.27 BDP, 0.5 % lost, against reno, from 120 ms, 3 slow-downs, 1 burst of \
+             cross traffic"
         );
     }
 
     #[test]
-    fn simpler_cases_lie_within_the_space_and_lead_to_an_end() {
+    fn simplification_stays_in_space_and_ends() {
         let space = read(SMALL).unwrap();
         assert!(space.contains(&case()));
         let first = case().simpler(&space);
@@ -324,7 +325,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn no_simpler_case_leads_back_to_minima_that_are_not_round() {
+    fn simplification_cannot_cycle_at_unrounded_minima() {
         let text = SMALL
             .replace("loss   = { min = \"0%\"", "loss   = { min = \"0.16%\"")
             .replace("start  = { min = \"0s\"", "start  = { min = \"160ms\"");

@@ -64,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rows_of_the_same_program_are_found_again_after_a_line_that_was_cut_off() {
+    fn reads_rows_of_same_program_after_truncated_line() {
         let folder = tempfile::tempdir().unwrap();
         let row = |key: &str, sources: &str| CaseRow {
             plan_sha256: key.into(),

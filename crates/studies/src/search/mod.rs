@@ -22,6 +22,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use forebay_core::random::{Stream, Streams};
+use forebay_core::text::shell_word;
 use forebay_core::units::format_duration;
 use serde_json::{Value, json};
 
@@ -181,10 +182,12 @@ impl SearchRequest {
         // A Python class is no crate, so its name alone is given.
         let is_crate = |own: &&algorithms::Own| Path::new(own.folder).is_dir();
         let own = algorithms::own().iter().find(|own| own.algorithm.name == kind).filter(is_crate);
-        let with = own.map_or_else(String::new, |own| format!(" --with {}", quoted(own.folder)));
-        let algorithm = quoted(&format!("{}{parameters}", own.map_or(kind, |own| own.folder)));
+        let with =
+            own.map_or_else(String::new, |own| format!(" --with {}", shell_word(own.folder)));
+        let algorithm = shell_word(&format!("{}{parameters}", own.map_or(kind, |own| own.folder)));
         let times = objective.times_worse(found.value, plain.value);
-        let times = times.map_or_else(String::new, |it| format!(": this is {it:.1} times worse"));
+        let times =
+            times.map_or_else(String::new, |it| format!("; this case is {it:.1} times worse"));
         format!(
             "# A bad case of {metric} for {algorithm}: {}.\n\
              # Found by: forebay search {algorithm} --metric {metric} --space {} --seed {seed} {budget}\n\
@@ -192,7 +195,7 @@ impl SearchRequest {
              # The worst plain cell, {}, has {}{times}.\n\
              # Again: forebay run {name}.toml --backend sim{with}\n\n",
             found.case.words(),
-            quoted(&space.name),
+            shell_word(&space.name),
             objective.heading(),
             found.value,
             found.by_seed,
@@ -200,15 +203,6 @@ impl SearchRequest {
             plain.value,
         )
     }
-}
-
-/// `text` quoted so that a shell reads it as one word.
-fn quoted(text: &str) -> String {
-    let is_plain = |c: char| c.is_ascii_alphanumeric() || "/._-+:,@%".contains(c);
-    if !text.is_empty() && text.chars().all(is_plain) {
-        return text.into();
-    }
-    format!("'{}'", text.replace('\'', r"'\''"))
 }
 
 /// A search under way.

@@ -4,6 +4,7 @@ use std::cmp::Ordering;
 use std::time::Duration;
 
 use super::case::{COMPETITOR, TESTED};
+use forebay_core::spec::one_of;
 use forebay_lab::metrics::{Part, statistics};
 
 /// A figure of a run between its warm-up and its end, and which way the figure gets worse.
@@ -24,28 +25,28 @@ pub static OBJECTIVES: [Objective; 5] = [
     Objective {
         name: "utilization",
         unit: "",
-        summary: "least of what the bottleneck carried over what its rate allowed, pauses taken off",
+        summary: "lowest utilization of the bottleneck: data carried over data that its rate allowed, without pauses",
         less_is_worse: true,
         of: |run| run.link("utilisation"),
     },
     Objective {
         name: "queueing",
         unit: "ms",
-        summary: "most time of a packet in the bottleneck's queue and server, mean over packets",
+        summary: "longest mean time of packets in the bottleneck's queue and server",
         less_is_worse: false,
         of: |run| run.link("sojourn_mean_ms"),
     },
     Objective {
         name: "queueing_p99",
         unit: "ms",
-        summary: "most time of a packet in the bottleneck's queue and server, 99th percentile",
+        summary: "longest time of packets in the bottleneck's queue and server, 99th percentile",
         less_is_worse: false,
         of: |run| run.link("sojourn_p99_ms"),
     },
     Objective {
         name: "share",
         unit: "",
-        summary: "least of what the flow got of the bottleneck over an even share of it",
+        summary: "lowest share: the flow's goodput over an even share of the bottleneck",
         less_is_worse: true,
         of: share,
     },
@@ -105,7 +106,7 @@ impl Objective {
         let found = OBJECTIVES.iter().find(|objective| objective.name == name);
         found.ok_or_else(|| {
             let names: Vec<&str> = OBJECTIVES.iter().map(|objective| objective.name).collect();
-            format!("no metric {name:?}: allowed is one of {}", names.join(", "))
+            format!("no metric {name:?}: allowed is {}", one_of(name, &names))
         })
     }
 
@@ -140,7 +141,7 @@ impl Objective {
 /// `value` to this number of significant digits.
 pub(super) fn rounded(value: f64, digits: usize) -> f64 {
     let text = format!("{value:.*e}", digits - 1);
-    text.parse().expect("a number as it was just written")
+    text.parse().expect("a number in the format written above")
 }
 
 #[cfg(test)]
@@ -148,6 +149,7 @@ mod tests {
     use super::*;
     use forebay_lab::metrics::Metrics;
 
+    /// Length of the measured part of a run.
     const COUNTED: Duration = Duration::from_millis(1500);
 
     fn part(name: &str, metrics: &[(&str, f64)]) -> Part {
@@ -157,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn an_even_share_is_of_what_the_link_could_carry() {
+    fn even_share_is_of_link_capacity() {
         let share = Objective::named("share").unwrap();
         let carried =
             [("throughput_mbps", 8.0), ("utilisation", 0.8), ("throughput_mbps[tested]", 2.0)];
@@ -171,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flow_that_got_nothing_has_no_share_and_stalls_all_the_time() {
+    fn starved_flow_has_zero_share_and_always_stalls() {
         let [share, stall] = ["share", "stall"].map(|name| Objective::named(name).unwrap());
         for [throughput, utilisation] in [[8.0, 0.8], [0.0, 0.0]] {
             let carried = [("throughput_mbps", throughput), ("utilisation", utilisation)];
@@ -184,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_worse_is_greater_whichever_way_that_is() {
+    fn worse_figures_score_higher_for_every_metric() {
         let [less, more] = ["utilization", "queueing"].map(|name| Objective::named(name).unwrap());
         assert_eq!(
             (less.compare(0.1, 0.2), more.compare(10.0, 20.0)),

@@ -103,7 +103,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_time_left_goes_by_the_share_that_is_done() {
+    fn remaining_time_follows_completed_share() {
         let objective = Objective::named("queueing").unwrap();
         let mut progress = SearchProgress {
             phase: Phase::Bred,

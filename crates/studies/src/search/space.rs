@@ -66,11 +66,15 @@ impl Number {
     }
 }
 
+/// Allowed rates of the bottleneck.
 const RATE: Values = Values::Rate(Rate::from_bits_per_sec(100_000), Rate::from_mbit_per_sec(1000));
+/// Allowed round trips without queues.
 const RTT: Values = Values::Duration(Duration::from_millis(1), Duration::from_secs(1));
-/// Bandwidth-delay products.
+/// Allowed buffers (bandwidth-delay products).
 const BUFFER: Values = Values::Number(0.1, 20.0);
+/// Allowed shares of random losses; with more, losses decide every result.
 const LOSS: Values = Values::Share(0.0, 0.1);
+/// Allowed start times of the flow; each must also lie before the end of the warm-up.
 const START: Values = Values::Duration(Duration::ZERO, Duration::from_secs(60));
 
 /// Significant digits of a range's ends: digits beyond these come from unit conversion and are
@@ -196,7 +200,7 @@ impl Space {
         if !Path::new(reference).is_file() {
             let names: Vec<&str> = SPACES.iter().map(|(name, _)| *name).collect();
             let known = names.join(", ");
-            let reason = format!("no such file, and no space of that name: known are {known}");
+            let reason = format!("no such file, and no space with that name: known are {known}");
             return Err(PlanError::of(reference, reason));
         }
         Self::read(&Source::read(Path::new(reference))?)
@@ -222,7 +226,7 @@ impl Space {
             && late(warmup, start)
         {
             let allowed =
-                "a time before the warm-up ends, so that the flow runs while figures count";
+                "a time before the warm-up ends, so that the flow runs during the measurement";
             reader.wrong_because("start", allowed);
         }
         let service = patterns(reader, "service", &SERVICE, slot);
@@ -278,8 +282,11 @@ pub fn check_algorithm(text: &str) -> Result<(), String> {
 /// Allowed lengths of a run: shorter runs are mostly start-up, and longer ones take too long for a
 /// search.
 const STOPS: Values = Values::Duration(Duration::from_millis(500), Duration::from_secs(120));
+/// Shortest slot, and lower bound of `longest`.
 const SLOT_MIN: Duration = Duration::from_millis(10);
+/// Allowed lengths of a slot.
 const SLOTS: Values = Values::Duration(SLOT_MIN, Duration::from_secs(1));
+/// Default length of a slot; a shorter one gives more distinct cases to search.
 const SLOT: Duration = Duration::from_millis(100);
 /// Longest event: a longer interruption breaks the link, and every algorithm with it.
 const EVENT_MAX: Duration = Duration::from_secs(2);
@@ -293,17 +300,17 @@ static FORMAT: Format = Format { root: &SPACE, names_elements: true };
 
 /// The top level of a space.
 static SPACE: Section = Section {
-    summary: "Where a search looks.",
+    summary: "Ranges that a search draws cases from.",
     keys: &[
         key("stop", STOPS, "", "length of a run"),
         key(
             "warmup",
             Values::Duration(Duration::ZERO, Duration::from_secs(120)),
             "",
-            "figures count from here on",
+            "begin of measurement",
         )
         .also(", below stop"),
-        key("slot", SLOTS, "\"100ms\"", "events begin and end at its multiples"),
+        key("slot", SLOTS, "\"100ms\"", "events begin and end at multiples of this time"),
         key("rate", Values::Or(&RATE, &RATE_RANGE), "", "rate of the bottleneck"),
         key("rtt", Values::Or(&RTT, &RTT_RANGE), "", "round trip without queues"),
         key(
@@ -315,8 +322,13 @@ static SPACE: Section = Section {
         key("loss", Values::Or(&LOSS, &LOSS_RANGE), "\"0%\"", "random loss"),
         key("start", Values::Or(&START, &START_RANGE), "\"0s\"", "start of the flow"),
         key("competitor", COMPETITORS, "[\"none\"]", "algorithm of a second flow"),
-        key("service", Values::Table(&PATTERNS), "nothing happens", "when the link is slower"),
-        key("cross", Values::Table(&PATTERNS), "nothing happens", "when others send datagrams"),
+        key("service", Values::Table(&PATTERNS), "nothing happens", "times with a slower link"),
+        key(
+            "cross",
+            Values::Table(&PATTERNS),
+            "nothing happens",
+            "times with datagrams of cross traffic",
+        ),
         key("plain", Values::Table(&PLAIN), "", "usual links to compare with"),
     ],
 };
@@ -329,7 +341,7 @@ const fn ends(values: Values) -> [Key; 3] {
             "scale",
             Values::OneOf(&[("linear", ""), ("log", "")]),
             "\"linear\"",
-            "how values are spread",
+            "spacing of values",
         ),
     ]
 }
@@ -338,24 +350,35 @@ const fn range_of(keys: &'static [Key]) -> Section {
     Section { summary: "A range of values.", keys }
 }
 
+/// `rate` as a table.
 static RATE_RANGE: Section = range_of(&ends(RATE));
+/// `rtt` as a table.
 static RTT_RANGE: Section = range_of(&ends(RTT));
+/// `buffer` as a table.
 static BUFFER_RANGE: Section = range_of(&ends(BUFFER));
+/// `loss` as a table.
 static LOSS_RANGE: Section = range_of(&ends(LOSS));
+/// `start` as a table.
 static START_RANGE: Section = range_of(&ends(START));
 
+/// Allowed values of `competitor`.
 const COMPETITORS: Values =
     Values::Texts("\"none\" and algorithms of flows (see `forebay list algorithms`)");
 
 /// `[service]` and `[cross]`.
 static PATTERNS: Section = Section {
-    summary: "What happens during a run.",
+    summary: "Events during a run.",
     keys: &[
-        key("events", Values::Whole(0, 32), "", "most events of a run"),
+        key("events", Values::Whole(0, 32), "", "maximum number of events in a run"),
         key("longest", Values::Duration(SLOT_MIN, EVENT_MAX), "", "longest event")
             .also(", whole slots"),
-        key("rate", Values::Table(&PERCENT), "", "rates of events, as shares of the link's"),
-        key("share", Values::Share(0.0, SHARE_MAX), "", "what all events take at most"),
+        key("rate", Values::Table(&PERCENT), "", "rates of events, as shares of the link's rate"),
+        key(
+            "share",
+            Values::Share(0.0, SHARE_MAX),
+            "",
+            "maximum share of the run's capacity that all events take together",
+        ),
     ],
 };
 
@@ -365,8 +388,10 @@ static PERCENT: Section = Section {
     keys: &[key("min", PERCENTAGE, "", "least rate"), key("max", PERCENTAGE, "", "greatest rate")],
 };
 
+/// Shares of the link's rate; [`Kind`] narrows them to whole percentages.
 const PERCENTAGE: Values = Values::Share(0.0, 1.0);
 
+/// Allowed values of the keys of `[plain]`.
 const LIST: Values = Values::Any("a list of values, each in the range of a space");
 
 /// `[plain]`.
@@ -424,7 +449,9 @@ struct Kind {
     is_left: bool,
 }
 
+/// `[service]`: 0 to 99 % of the link's rate are left.
 const SERVICE: Kind = Kind { bounds: 0..=99, is_left: true };
+/// `[cross]`: datagrams take 1 to 100 % of the link's rate.
 const CROSS: Kind = Kind { bounds: 1..=100, is_left: false };
 
 fn patterns(space: &Reader<'_>, name: &str, kind: &Kind, slot: Duration) -> Option<Patterns> {
@@ -543,8 +570,8 @@ buffer = [1]
     }
 
     #[test]
-    fn the_space_of_the_page_about_searches_can_be_read() {
-        let page = include_str!("../../../../docs/howto/find-a-worst-case.md");
+    fn space_in_documentation_can_be_read() {
+        let page = include_str!("../../../../docs/research/find-a-worst-case.md");
         let (_, rest) = page.split_once("```toml\n").unwrap();
         let space = read(rest.split_once("```").unwrap().0).unwrap();
         assert!(space.competitors == [None] && space.cross == Patterns::NONE);
@@ -563,7 +590,7 @@ buffer = [1]
     }
 
     #[test]
-    fn a_wrong_space_is_refused_with_file_line_key_value_and_what_is_allowed() {
+    fn refuses_wrong_space_with_place_and_allowed_values() {
         read(SMALL).unwrap();
         for (from, to, expected) in [
             (

@@ -30,6 +30,7 @@ struct Shared {
     log: String,
 }
 
+/// One search that several tests check, because it takes seconds.
 static SHARED: LazyLock<Shared> = LazyLock::new(|| {
     let folder = tempfile::tempdir().unwrap();
     let found = search(&request(folder.path(), "utilization", 2), &mut |_| ()).unwrap();
@@ -42,7 +43,7 @@ fn text(path: &Path) -> String {
 }
 
 #[test]
-fn what_is_found_does_not_depend_on_how_many_runs_go_at_a_time() {
+fn result_is_independent_of_parallelism() {
     let Shared { found, plan, log } = &*SHARED;
     let folder = tempfile::tempdir().unwrap();
     let mut told = Vec::new();
@@ -61,7 +62,7 @@ fn what_is_found_does_not_depend_on_how_many_runs_go_at_a_time() {
 }
 
 #[test]
-fn what_is_found_is_worse_than_the_plain_cells_and_what_is_left_of_it_is_no_better() {
+fn found_case_is_worse_and_simplified_case_close() {
     let Shared { found, .. } = &*SHARED;
     let objective = Objective::named("utilization").unwrap();
     assert_eq!(found.plain.len(), 4);
@@ -73,7 +74,7 @@ fn what_is_found_is_worse_than_the_plain_cells_and_what_is_left_of_it_is_no_bett
 }
 
 #[test]
-fn the_plan_gives_the_same_figures_when_it_is_run() {
+fn written_plan_reproduces_figures() {
     let Shared { found, plan: heading, .. } = &*SHARED;
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("worst.toml");
@@ -101,30 +102,17 @@ fn the_plan_gives_the_same_figures_when_it_is_run() {
 }
 
 #[test]
-fn a_path_in_a_command_is_one_word_of_a_shell() {
-    for (text, word) in [
-        ("/home/me/my_cc", "/home/me/my_cc"),
-        ("cubic(hystart=off)", "'cubic(hystart=off)'"),
-        ("/home/me/my cc", "'/home/me/my cc'"),
-        ("it's", r"'it'\''s'"),
-        ("", "''"),
-    ] {
-        assert_eq!(quoted(text), word);
-    }
-}
-
-#[test]
-fn a_plan_says_how_many_times_worse_it_is_unless_the_plain_cells_have_nothing() {
+fn plan_gives_factor_unless_plain_cells_are_zero() {
     let request = request(Path::new(""), "stall", 1);
     let judged =
         |value| JudgedCase { case: request.space.plain[0].clone(), by_seed: vec![value; 3], value };
     let heading = |plain| request.heading(&judged(plain), &judged(0.6));
-    assert!(heading(0.2).contains(" has 0.2: this is 3.0 times worse.\n"), "{}", heading(0.2));
+    assert!(heading(0.2).contains(" has 0.2; this case is 3.0 times worse.\n"), "{}", heading(0.2));
     assert!(heading(0.0).contains(" has 0.\n"), "{}", heading(0.0));
 }
 
 #[test]
-fn a_pause_of_the_link_takes_nothing_from_utilization_and_packets_wait_for_its_end() {
+fn link_pause_keeps_utilization_and_delays_packets() {
     let folder = tempfile::tempdir().unwrap();
     let request = request(folder.path(), "utilization", 2);
     let plain = request.space.plain[0].clone();
@@ -145,7 +133,7 @@ fn a_pause_of_the_link_takes_nothing_from_utilization_and_packets_wait_for_its_e
 }
 
 #[test]
-fn what_is_known_is_not_simulated_again_also_for_another_metric() {
+fn known_runs_serve_other_metrics() {
     let Shared { found, log, .. } = &*SHARED;
     let folder = tempfile::tempdir().unwrap();
     let lines = log.lines().count();

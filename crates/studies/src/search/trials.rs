@@ -135,7 +135,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_figure_that_one_seed_lacks_is_not_known() {
+    fn figure_missing_in_one_seed_is_unknown() {
         let mut runs = vec![vec![Some(1.0); OBJECTIVES.len()]; 3];
         runs[2][1] = None;
         let figures = by_objective(&runs);

@@ -44,7 +44,7 @@ impl SensitivityTable {
         let begun = count(&is_begun);
         let beyond = count(&|both| both.iter().any(Sensitivity::is_beyond_noise));
         format!(
-            "{runs} of {wanted} runs are measured: {measured} of {} numbers in all of them, {} in some and {} in none. {beyond} \
+            "{runs} of {wanted} runs are measured: {measured} of {} numbers in all runs, {} in some and {} in none. {beyond} \
              numbers change a figure by more than noise.",
             numbers.len(),
             begun - measured,

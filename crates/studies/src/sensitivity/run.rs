@@ -22,6 +22,7 @@ use forebay_lab::plan::{Experiment, Seeds};
 use forebay_lab::store::{Build, RunKey};
 use forebay_lab::{RunError, guarded};
 
+/// Back end of all runs: the simulator, where equal seeds give equal runs.
 const BACKEND: &str = "sim";
 /// Name of the file in a folder of results.
 const FILE: &str = "sensitivity.jsonl";
@@ -210,7 +211,7 @@ pub fn variants(only: &[String]) -> Result<Vec<Variant>, RunError> {
         let nearest =
             nearest(unknown, &names).map_or(String::new(), |it| format!("; nearest is {it}"));
         return Err(RunError::Options(format!(
-            "number {unknown}: allowed is what `forebay sensitivity --list` shows{nearest}"
+            "number {unknown}: allowed are the names in `forebay sensitivity --list`{nearest}"
         )));
     }
     let of = |change: Change| {

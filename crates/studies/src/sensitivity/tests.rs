@@ -87,7 +87,7 @@ fn a_refused_value_stops_no_other() {
     assert_eq!((double.refused.as_deref(), double.runs, double.wanted), (None, 2, 2));
     let page = table.page();
     assert!(page.contains("| 0.485: not possible: out of range |"), "{page}");
-    assert!(page.contains("2 of 2 runs are measured: 1 of 1 numbers in all of them"), "{page}");
+    assert!(page.contains("2 of 2 runs are measured: 1 of 1 numbers in all runs"), "{page}");
 }
 
 #[test]
@@ -125,16 +125,19 @@ fn the_page_says_what_was_measured() {
         "| `supervisor_keep` | 0.97 | 0.485: **-4.90** `{figure}` | 0.999 (clamped): same |"
     );
     assert!(page.contains(&row), "{page}");
-    assert!(page.contains("4 of 4 runs are measured: 1 of 1 numbers in all of them"), "{page}");
+    assert!(page.contains("4 of 4 runs are measured: 1 of 1 numbers in all runs"), "{page}");
     assert!(!page.contains('{'), "{page}");
 }
 
 #[test]
 fn an_unknown_number_is_refused() {
     let error = variants(&["supervisor_kept".into()]).unwrap_err().to_string();
-    let allowed = "allowed is what `forebay sensitivity --list` shows; nearest is supervisor_keep";
+    let allowed =
+        "allowed are the names in `forebay sensitivity --list`; nearest is supervisor_keep";
     assert!(error.contains(allowed), "{error}");
-    assert!(variants(&["nonesuch".into()]).unwrap_err().to_string().ends_with("--list` shows"));
+    assert!(
+        variants(&["nonesuch".into()]).unwrap_err().to_string().ends_with("sensitivity --list`")
+    );
 }
 
 #[test]

@@ -14,7 +14,7 @@ use super::part::{Part, PartSpec, SenderSpec, results};
 use super::platform::{Held, Platform, Unled, agent, agent_spec, ids, programs};
 use super::traffic::{Sent, piece_bytes, sleep_until};
 use super::turns::Times;
-use super::{AgentTerms, Control, CostError, CounterScheduling, Outcome, Trial};
+use super::{AgentTerms, Control, CostError, CounterScheduling, Trial, TrialRecord};
 use crate::TestbedError;
 use crate::lock::{self, Lock};
 use crate::namespace::Namespace;
@@ -55,27 +55,45 @@ pub struct Bench {
     cpu: usize,
     ksoftirqd: Option<u32>,
     pair: Pair,
+    _processors: Processors,
+}
+
+/// The processors on which the calling thread may run again after the bench.
+#[derive(Debug)]
+struct Processors(Vec<usize>);
+
+impl Drop for Processors {
+    fn drop(&mut self) {
+        process::try_keep_among(&self.0);
+    }
 }
 
 impl Bench {
     /// Builds the bench with the `forebay` at `binary`; specifications and logs of the parts go into `dir`.
-    /// The calling thread must outlive the bench and leaves its last processor to it: the first one has the
+    /// Until the bench is dropped, the calling thread leaves its last processor to it: the first one has the
     /// machine's own interrupts. On a machine with one processor both share it.
     ///
-    /// Errors: no root; a kernel on which no agent can run; no tool `ip`.
+    /// Errors: those of [`Bench::check`]; no tool `ip`.
     pub fn open(binary: &Path, dir: &Path) -> Result<Self, CostError> {
-        if !nix::unistd::geteuid().is_root() {
-            return Err(TestbedError::NotRoot.into());
-        }
-        features::check()?;
+        Self::check()?;
         let processors = process::processors().map_err(TestbedError::Proc)?;
         let cpu = *processors.last().ok_or(CostError::NoProcessor)?;
+        let _processors = Processors(processors);
         process::try_keep_off(cpu);
         let dir = dir
             .canonicalize()
             .map_err(|source| TestbedError::File { path: dir.to_path_buf(), source })?;
         let ksoftirqd = process::ksoftirqd(cpu).map_err(TestbedError::Proc)?;
-        Ok(Self { binary: binary.to_path_buf(), dir, cpu, ksoftirqd, pair: Pair::build()? })
+        let (binary, pair) = (binary.to_path_buf(), Pair::build()?);
+        Ok(Self { binary, dir, cpu, ksoftirqd, pair, _processors })
+    }
+
+    /// Refuses to run without root, and on a kernel on which no agent can run.
+    pub fn check() -> Result<(), CostError> {
+        if !nix::unistd::geteuid().is_root() {
+            return Err(TestbedError::NotRoot.into());
+        }
+        Ok(features::check()?)
     }
 
     /// Number of the processor on which the trials run.
@@ -98,7 +116,7 @@ impl Bench {
     }
 
     /// Makes a trial of one control.
-    pub fn run(&self, trial: &Trial, control: &Control) -> Result<Outcome, CostError> {
+    pub fn run(&self, trial: &Trial, control: &Control) -> Result<TrialRecord, CostError> {
         let mut outcomes = self.run_in_turns(trial, std::slice::from_ref(control))?;
         Ok(outcomes.pop().expect("one of each control"))
     }
@@ -108,7 +126,7 @@ impl Bench {
         &self,
         trial: &Trial,
         controls: &[Control],
-    ) -> Result<Vec<Outcome>, CostError> {
+    ) -> Result<Vec<TrialRecord>, CostError> {
         self.pair.set_gso(trial.load.gso_segments)?;
         let timing = trial.times_programs.then(RunTimes::enable).transpose();
         let timing = timing.map_err(CostError::RunTimes)?;
@@ -291,7 +309,7 @@ struct Look {
 /// Measurements of a control so far.
 #[derive(Default)]
 struct Seen {
-    outcome: Outcome,
+    outcome: TrialRecord,
 }
 
 impl Seen {
@@ -320,11 +338,11 @@ impl Seen {
         }
     }
 
-    fn outcome(self, sent: Sent, counted: Counted) -> Outcome {
+    fn outcome(self, sent: Sent, counted: Counted) -> TrialRecord {
         let seen = self.outcome;
         let known = seen.traffic_cpu_ns() + seen.counter_cpu_ns + seen.idle_ns + seen.steal_ns;
         let per_s = |count: u64| count as f64 * 1e9 / sent.time_ns.max(1) as f64;
-        Outcome {
+        TrialRecord {
             counted_per_s: counted.per_s(),
             bytes_per_s: per_s(sent.bytes),
             acks_per_s: per_s(sent.acks),
@@ -367,7 +385,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_of_the_trial_used_was_used_by_others() {
+    fn unclaimed_processor_time_belongs_to_other_processes() {
         let mut seen = Seen::default();
         let looks = [look(1_000, [0, 0, 0, 5, 7], 0), look(2_010, [300, 200, 380, 55, 27], 1_000)];
         seen.add(&looks, &(990..2_000));

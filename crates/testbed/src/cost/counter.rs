@@ -97,7 +97,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_count_lasts_for_its_turns_and_is_a_rate() {
+    fn a_count_over_its_turns_is_a_rate() {
         let now = clock::now().as_nanos();
         let ranges = [(0, 1..3), (1, 3..4), (0, 4..6)];
         let ranges =

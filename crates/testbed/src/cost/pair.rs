@@ -6,10 +6,13 @@ use crate::TestbedError;
 use crate::namespace::Namespace;
 use crate::topology::{HOST_SETTINGS, ip, plain};
 
-/// Addresses of sender and receiver: 192.0.2.0/24 is for documentation, and stays inside the namespaces.
+/// The sender's address. 192.0.2.0/24 is for documentation (RFC 5737), and stays inside the namespaces.
 const SENDER: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 1);
+/// The receiver's address.
 const RECEIVER: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 2);
+/// Link address of the sender, locally administered.
 const SENDER_MAC: &str = "02:00:c0:00:02:01";
+/// Link address of the receiver, locally administered.
 const RECEIVER_MAC: &str = "02:00:c0:00:02:02";
 
 /// A connection should not slow down after waiting for its turn: that is no idle time.

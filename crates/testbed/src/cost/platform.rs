@@ -12,7 +12,7 @@ use socket2::SockRef;
 use super::bench::nanos;
 use super::part::AgentSpec;
 use super::turns::Slice;
-use super::{AgentOutcome, AgentTerms, Control, CostError, ProgramCost};
+use super::{AgentTerms, Control, CostError, ProgramRecord, TrialAgentRecord, program_record};
 use crate::program::Program;
 use forebay_host::agent::status::AgentStatus;
 use forebay_host::service::control::{Answer, Request, ask};
@@ -106,7 +106,11 @@ impl Platform {
 }
 
 /// Counters of an agent during `slices`: connections are silent between them.
-pub(super) fn agent(earlier: &AgentStatus, later: &AgentStatus, slices: &[Slice]) -> AgentOutcome {
+pub(super) fn agent(
+    earlier: &AgentStatus,
+    later: &AgentStatus,
+    slices: &[Slice],
+) -> TrialAgentRecord {
     let asked = earlier.at_ns..later.at_ns;
     let sending_ns: u64 = slices.iter().map(|slice| slice.overlap(&asked)).sum();
     let seconds = sending_ns.max(1) as f64 / 1e9;
@@ -115,7 +119,7 @@ pub(super) fn agent(earlier: &AgentStatus, later: &AgentStatus, slices: &[Slice]
         let counters = later.algorithms.iter().flat_map(|algorithm| &algorithm.counters);
         counters.filter(|(name, _)| name == wanted).map(|(_, count)| count).sum()
     };
-    AgentOutcome {
+    TrialAgentRecord {
         reports_per_s: per_s(later.totals.reports, earlier.totals.reports),
         // A report lost for lack of room shows up as missed once the next one arrives.
         reports_lost: later.totals.missed.max(counter("dropped")),
@@ -146,7 +150,7 @@ pub(super) fn agent_spec(terms: &AgentTerms, name: &str, control: PathBuf) -> Ag
 pub(super) fn programs(
     own: &BTreeSet<u32>,
     control: &Control,
-) -> Result<Vec<ProgramCost>, CostError> {
+) -> Result<Vec<ProgramRecord>, CostError> {
     let prefixes: &[&str] = match control {
         Control::Kernel(_) => &[],
         Control::Native(_) => &["native_"],
@@ -157,7 +161,7 @@ pub(super) fn programs(
     let is_own = |program: &ProgramTime| {
         own.contains(&program.id) && prefixes.iter().any(|it| program.name.starts_with(it))
     };
-    Ok(times.into_iter().filter(is_own).map(ProgramCost::from).collect())
+    Ok(times.into_iter().filter(is_own).map(program_record).collect())
 }
 
 pub(super) fn ids(known: &BTreeSet<u32>) -> Result<BTreeSet<u32>, CostError> {
@@ -170,7 +174,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reports_are_counted_between_two_answers_and_losses_since_the_beginning() {
+    fn reports_count_between_answers_losses_since_start() {
         let mut earlier = AgentStatus { at_ns: 1_000_000_000, ..AgentStatus::default() };
         earlier.totals.reports = 100;
         let mut later = AgentStatus { at_ns: 5_000_000_000, ..earlier.clone() };

@@ -20,9 +20,13 @@ pub(super) struct TcpInfo {
 
 /// Larger than the kernel's structure (248 bytes in 6.18); the kernel returns the written length.
 const ROOM: usize = 512;
+/// Offset of `tcpi_total_retrans` in the kernel's `tcp_info` (bytes; include/uapi/linux/tcp.h).
 const RETRANSMITTED: usize = 100;
+/// Offset of `tcpi_bytes_acked` (bytes).
 const BYTES_ACKED: usize = 120;
+/// Offset of `tcpi_segs_in` (bytes).
 const SEGMENTS_IN: usize = 140;
+/// Offset of `tcpi_data_segs_out` (bytes).
 const DATA_SEGMENTS_OUT: usize = 156;
 
 impl TcpInfo {

@@ -326,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_sent_is_what_came_where_it_counts() {
+    fn all_counted_bytes_arrive() {
         let info =
             |bytes_acked, segments_in| TcpInfo { bytes_acked, segments_in, ..TcpInfo::default() };
         let slices = [

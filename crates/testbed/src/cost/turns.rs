@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn several_take_turns_and_none_sends_while_another_does() {
+    fn traffic_of_one_trial_flows_at_a_time() {
         let (slice_ns, turns) = (100 * MS, 3);
         let times = Times { warm_up_ns: 200 * MS, duration_ns: 250 * MS, slice_ns, turn: 0, turns };
         let mut all = Vec::new();
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slice_lies_in_a_range_as_far_as_it_does() {
+    fn slice_counts_by_its_overlap_with_a_range() {
         let slice = Slice { from: 10, counted_from: 15, until: 30 };
         assert_eq!(
             [0..100, 20..25, 0..10, 25..40].map(|range| slice.overlap(&range)),

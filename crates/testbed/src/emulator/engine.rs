@@ -124,7 +124,7 @@ impl Emulator {
         if let Some(cpu) = self.cpu
             && !try_keep_to(cpu)
         {
-            tracing::warn!(target: "emulator", cpu, "not allowed to keep to this processor");
+            tracing::warn!(target: "emulator", cpu, "cannot pin the emulator to this processor");
         }
         // Best effort: under SCHED_FIFO timers have no slack anyway.
         let _ = prctl::set_timerslack(1);
@@ -163,7 +163,7 @@ impl Emulator {
     /// forward and reverse links.
     pub fn finish(self) -> Result<[LinkRecord; 2], EmulatorError> {
         let mut links = self.finish_all()?.into_iter();
-        Ok(std::array::from_fn(|_| links.next().expect("the two that pairs share come first")))
+        Ok(std::array::from_fn(|_| links.next().expect("the two shared links come first")))
     }
 
     /// Like [`Self::finish`], followed by the records of the own links of pairs.
@@ -364,7 +364,7 @@ impl Control {
         match self.orders.as_mut()?.hear() {
             Heard::Order(Order::Start(at)) => Some(Command::Start(Timestamp::from_nanos(at))),
             Heard::Order(order) => {
-                tracing::warn!(target: "emulator", ?order, "not an order for the emulator");
+                tracing::warn!(target: "emulator", ?order, "unsupported order");
                 None
             }
             Heard::Nothing => None,

@@ -38,7 +38,7 @@ pub fn read_packets(path: &Path) -> io::Result<Vec<PacketRecord>> {
     let bytes = std::fs::read(path)?;
     let (records, rest) = bytes.as_chunks();
     if !rest.is_empty() {
-        return Err(invalid("ends within a record".into()));
+        return Err(invalid("the file ends in the middle of a record".into()));
     }
     let packets = records.iter().map(PacketRecord::from_bytes);
     packets.collect::<Result<_, _>>().map_err(|error| invalid(error.to_string()))
@@ -117,11 +117,11 @@ mod tests {
         assert!(read.iter().copied().eq((0..count).map(record)));
         std::fs::write(&path, [0; PacketRecord::BYTES + 1]).unwrap();
         let error = read_packets(&path).unwrap_err().to_string();
-        assert!(error.ends_with("packets: ends within a record"), "{error}");
+        assert!(error.ends_with("packets: the file ends in the middle of a record"), "{error}");
     }
 
     #[test]
-    fn a_disk_that_fails_is_an_error_at_the_end_and_no_wait_before() {
+    fn disk_failure_is_reported_at_end_without_blocking() {
         // Every write to this device fails with ENOSPC (full(4)).
         let mut log = Log::create(Path::new("/dev/full")).unwrap();
         for _ in 0..10 * BATCH_RECORDS {

@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn a_late_emulator_finds_the_same_queue_and_the_same_drops() {
+    fn late_emulator_reproduces_queue_and_drops() {
         // A frame takes 8 ms: the queue of two is full in between.
         let arrivals = [(1, 1), (2, 0), (3, 1), (4, 0), (12, 0), (13, 1), (40, 1), (41, 0)];
         let every_ms: Vec<u64> = (1..=80).collect();

@@ -100,7 +100,7 @@ impl ShellError {
     /// Whether the request was impossible, as opposed to a failure.
     pub fn is_bad_input(&self) -> bool {
         match self {
-            Self::NotRoot | Self::Start { .. } => true,
+            Self::Start { .. } => true,
             Self::Emulator(error) => error.is_bad_input(),
             _ => false,
         }

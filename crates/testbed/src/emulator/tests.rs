@@ -167,8 +167,9 @@ impl Bench {
     }
 }
 
-/// Payload of most datagrams here, and the frame that carries it (bytes).
+/// Payload bytes of most datagrams here.
 const DATAGRAM_BYTES: usize = 40;
+/// Bytes of the frame that carries it: Ethernet, IPv4 and UDP headers come first.
 const FRAME_BYTES: u32 = 14 + 20 + 8 + DATAGRAM_BYTES as u32;
 
 /// Repeats a call after EINTR: the kernel does not restart one on a socket with a timeout
@@ -203,7 +204,7 @@ fn link(rate_mbit: Option<u64>, delay_ms: u64, limit: &str) -> Link {
 }
 
 #[test]
-fn tcp_gets_the_rate_and_every_packet_the_delay() {
+fn tcp_gets_link_rate_and_delay() {
     let Some(mut bench) = Bench::new(1, link(Some(20), 10, "100p"), link(None, 15, "1000p")) else {
         return;
     };
@@ -275,7 +276,7 @@ fn assert_samples_from(start_ns: u64, link: &LinkRecord, packets: &[PacketRecord
 }
 
 #[test]
-fn the_round_trip_is_the_sum_of_both_delays() {
+fn rtt_is_sum_of_both_delays() {
     let Some(bench) = Bench::new(2, link(Some(96), 20, "100p"), link(Some(96), 30, "100p")) else {
         return;
     };
@@ -295,7 +296,7 @@ fn the_round_trip_is_the_sum_of_both_delays() {
 }
 
 #[test]
-fn changes_take_place_at_their_times_after_the_start() {
+fn changes_apply_at_times_after_start() {
     let change = |at_ms, delay_ms: Option<u64>, loss| Change {
         at: Duration::from_millis(at_ms),
         delay: delay_ms.map(Duration::from_millis),
@@ -359,7 +360,7 @@ fn ping_sees_the_delay_of_a_trace() {
 }
 
 #[test]
-fn messages_of_the_boxes_can_be_lost_and_nothing_else_is() {
+fn message_loss_hits_only_box_messages() {
     let forward = Link { message_loss: Ratio::new(0.5).unwrap(), ..link(Some(96), 1, "1000p") };
     let Some(mut bench) = Bench::new(1, forward, link(None, 0, "100p")) else { return };
     bench.start();

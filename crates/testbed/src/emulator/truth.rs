@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn records_are_in_order_of_arrival_whatever_the_order_of_their_ends() {
+    fn records_keep_arrival_order() {
         let dir = tempfile::tempdir().unwrap();
         let mut truth = Truth::new("forward", Some(dir.path()), true).unwrap();
         let mut pool = super::super::frame::Pool::default();
@@ -336,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn packets_that_leave_ever_later_lower_the_achieved_rate() {
+    fn growing_lateness_lowers_achieved_rate() {
         let late = |late: fn(u64) -> u64| {
             let mut rate = AchievedRate::default();
             for n in 0..=1000 {

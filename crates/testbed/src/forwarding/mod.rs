@@ -93,6 +93,7 @@ pub struct ForwardingTurn {
 const FRAME_BYTES: [usize; 2] = [1514, 66];
 /// More than [`SHAPED`], so that a queue builds up.
 const OFFERED: Rate = Rate::from_mbit_per_sec(100);
+/// Rate that the sendbox enforces, and rate of the load for arms without a queue.
 const SHAPED: Rate = Rate::from_mbit_per_sec(96);
 
 /// Runs all arms in turn; calls `told` after each turn. Namespaces and programs end with the calling thread,

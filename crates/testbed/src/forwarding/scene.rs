@@ -19,12 +19,14 @@ use crate::program::Program;
 use crate::run::{READY_TIMEOUT, Starter};
 use crate::topology::{ip, plain, step};
 
-/// Addresses of 192.0.2.0/24, which is reserved for documentation: source and destination of the frames,
-/// ...
+/// Source of the frames. All addresses here are of 192.0.2.0/24, reserved for documentation
+/// (RFC 5737).
 pub(super) const SOURCE: [u8; 4] = [192, 0, 2, 1];
+/// Destination of the frames. No machine has it: a packet to a box itself is in no bundle.
 pub(super) const DESTINATION: [u8; 4] = [192, 0, 2, 2];
-/// ... and of the boxes. No machine has the destination: a packet to a box itself is in no bundle.
+/// Address of the sendbox.
 const SENDBOX: &str = "192.0.2.3";
+/// Address of the receivebox.
 const RECEIVEBOX: &str = "192.0.2.4";
 
 /// Longest time until the boxes hear each other.
@@ -135,6 +137,8 @@ impl<'a> Scene<'a> {
 
     /// Frames of the bundle that the kernel carried past the running sendbox.
     pub fn passed(&self) -> Option<u64> {
+        /// Counters of frames that a port leaves to the kernel although they may belong to the
+        /// bundle.
         const PAST: [&str; 3] = ["passed_stale", "passed_no_socket", "passed_long"];
         let status = self.sendbox_status()?;
         let counters = status.ports.iter().flat_map(|port| &port.counters);
@@ -191,7 +195,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn both_boxes_accept_their_files_and_mean_the_same_packets() {
+    fn both_boxes_accept_files_and_select_same_packets() {
         let shaping = "cc = \"const\"\nqdisc = \"sfq\"\n[xdp]\nthreads = true\n";
         let files = [
             config_text("sendbox", "wan", SENDBOX, RECEIVEBOX, shaping),

@@ -27,10 +27,13 @@ const PATIENCE: Duration = Duration::from_millis(50);
 const FRAMES: usize = 1024;
 /// Flows among them.
 const FLOWS: usize = 16;
-/// Bytes of an echo request; its number follows its UDP header.
+/// Bytes of an echo request.
 const ECHO_BYTES: usize = 100;
+/// Place of the UDP header in a frame: after Ethernet (14 bytes) and IPv4 (20 bytes).
 const UDP_HEADER_AT: usize = 34;
+/// Place of the number in an echo request: after the UDP header (8 bytes).
 const NUMBER_AT: usize = 42;
+/// Port 7, echo (RFC 862), in network order.
 const ECHO_PORT: [u8; 2] = [0, 7];
 
 /// Frames that arrived in a block.
@@ -237,7 +240,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn frames_are_whole_and_of_several_flows_and_an_echo_goes_back() {
+    fn frames_are_valid_for_several_flows_and_echoed() {
         let hashes: std::collections::BTreeSet<u64> = (0..FRAMES)
             .map(|number| Headers::parse(&frame(number, 66)).unwrap().flow_hash(1))
             .collect();
@@ -247,7 +250,7 @@ mod tests {
         let (there, home) = (Headers::parse(&asked).unwrap(), Headers::parse(&back).unwrap());
         assert_eq!((there.source, there.destination), (home.destination, home.source));
         assert_eq!(back[14..26], asked[14..26], "the sum holds for both");
-        assert_eq!(answer(&back), None, "nothing is echoed for ever");
+        assert_eq!(answer(&back), None, "an echo is not echoed");
         assert_eq!(answer(&frame(7, 66)), None, "load is not echoed");
     }
 }

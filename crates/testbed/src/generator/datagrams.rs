@@ -377,9 +377,12 @@ mod tests {
     use crate::generator::tests;
     use forebay_scenario::Traffic;
 
+    /// Nanoseconds per millisecond.
     const MS: u64 = 1_000_000;
+    /// Start of the flow in ns.
     const START: u64 = 1_000 * MS;
 
+    /// A packet of 1500 bytes each 10 ms.
     const RATE: Rate = Rate::from_bits_per_sec(1_200_000);
 
     fn workload(timing: Timing) -> Workload {
@@ -427,7 +430,7 @@ mod tests {
     }
 
     #[test]
-    fn no_two_datagrams_are_equal_but_for_their_size() {
+    fn datagrams_differ_in_content() {
         let receiver = std::net::UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let port = receiver.local_addr().unwrap().port();
         let local = Ipv4Addr::LOCALHOST;
@@ -455,7 +458,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_sent_is_refused_by_its_key() {
+    fn invalid_datagram_settings_are_refused_by_key() {
         let never = Timing::OnOff { on: Duration::ZERO, off: Duration::from_millis(1) };
         for (rate, packet_bytes, timing, key) in [
             (Rate::ZERO, 1500, Timing::Even, "rate"),

@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn every_kind_arrives_in_the_name_of_the_peer_and_is_counted() {
+    fn attack_kinds_arrive_from_peer_and_are_counted() {
         if skip_without_root() {
             return;
         }
@@ -354,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn the_recorded_session_is_replayed_once_in_order_before_anything_else() {
+    fn recorded_session_is_replayed_first_and_once() {
         let mut repertoire = Repertoire::new(1);
         assert!(!repertoire.is_ready());
         for number in 0..5 {

@@ -45,7 +45,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bytes_land_in_their_interval_and_none_is_lost() {
+    fn bytes_are_counted_in_their_interval() {
         let mut meter = Meter::default();
         meter.begin(1_000);
         meter.add(1_000, 1);
@@ -58,7 +58,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_of_years_takes_no_more_room_than_one_of_a_day() {
+    fn meter_memory_is_bounded_for_long_runs() {
         let mut meter = Meter::default();
         meter.begin(0);
         meter.add(u64::MAX, 1);

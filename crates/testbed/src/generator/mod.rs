@@ -156,7 +156,7 @@ pub enum GeneratorError {
         available: String,
     },
     /// A connection is not ECN-capable, but the run requires it.
-    #[error("workload {workload}: ecn: the connection from {peer} did not agree to it")]
+    #[error("workload {workload}: ecn: the connection from {peer} did not negotiate ECN")]
     NotEcnCapable {
         /// The workload.
         workload: String,

@@ -61,10 +61,11 @@ impl Pace {
 mod tests {
     use super::*;
 
+    /// Nanoseconds per millisecond.
     const MS: u64 = 1_000_000;
 
     #[test]
-    fn a_connection_waits_for_as_long_as_what_was_read_takes_at_the_rate() {
+    fn pause_equals_read_bytes_at_the_rate() {
         let mut pace = Pace::new(Rate::from_mbit_per_sec(8), 2);
         assert_eq!((pace.portion(), pace.next_timer()), (5_000, None));
         pace.on_read(1, 100 * MS, 5_000);

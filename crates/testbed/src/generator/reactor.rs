@@ -20,6 +20,7 @@ pub(super) struct Key {
 impl Key {
     /// Standard input.
     pub const CONTROL: Self = Self { endpoint: u32::MAX, connection: 0 };
+    /// The timer of the reactor.
     const TIMER: Self = Self { endpoint: u32::MAX, connection: 1 };
 
     fn pack(self) -> u64 {
@@ -116,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wait_ends_at_its_deadline_and_not_before() {
+    fn wait_ends_at_its_deadline() {
         let mut reactor = Reactor::new().unwrap();
         let deadline = clock::now().as_nanos() + 2_000_000;
         assert_eq!(reactor.wait(Some(deadline)).unwrap().count(), 0);

@@ -124,6 +124,7 @@ pub(super) fn discard(socket: &Socket, most: usize) -> io::Result<u64> {
 /// Whether both ends of `socket` agreed on ECN, according to the kernel (`TCPI_OPT_ECN` in
 /// include/uapi/linux/tcp.h).
 fn is_ecn_capable(socket: &Socket) -> io::Result<bool> {
+    /// Bit of `tcpi_options`: the connection has negotiated ECN.
     const TCPI_OPT_ECN: u8 = 8;
     Ok(tcp_info(socket)?.tcpi_options & TCPI_OPT_ECN != 0)
 }
@@ -300,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn where_all_are_to_be_ecn_capable_a_connection_that_is_not_is_refused() {
+    fn connection_without_required_ecn_is_refused() {
         assert_eq!(accept(&bulk(0), false).unwrap().len(), 1);
         // If tcp_ecn is 0 or 2, a client does not request ECN (tcp(7)), so the connection lacks it.
         let asks = fs::read_to_string("/proc/sys/net/ipv4/tcp_ecn").unwrap();
@@ -312,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn a_receive_buffer_is_what_the_workload_says_and_the_kernel_doubles_it() {
+    fn receive_buffer_is_workload_value_doubled_by_kernel() {
         if skip_without(Need::Root) {
             return;
         }
@@ -323,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn sockets_at_both_ends_have_the_dscp_of_their_workload() {
+    fn sockets_at_both_ends_use_workload_dscp() {
         let any = SocketAddrV4::new(Ipv4Addr::LOCALHOST, 0);
         let expedited = bulk(46);
         let mut sockets = accept(&expedited, false).unwrap();

@@ -13,6 +13,7 @@ use forebay_core::spec::Spec;
 use forebay_core::units::ByteCount;
 use forebay_scenario::{Flow, RequestLoad, fixed_size};
 
+/// Nanoseconds per millisecond.
 const MS: u64 = 1_000_000;
 
 /// A workload of this traffic that lasts 800 ms, without requests.
@@ -84,12 +85,12 @@ fn assert_answered(connections: Connections, schedule: Vec<Request>) {
 }
 
 #[test]
-fn requests_are_answered_in_full_over_connections_that_stay() {
+fn requests_complete_over_persistent_connections() {
     assert_answered(Connections::Persistent(3), schedule(3));
 }
 
 #[test]
-fn requests_are_answered_in_full_over_a_connection_each() {
+fn requests_complete_over_one_connection_each() {
     // Each connection changes the namespace.
     if !skip_without(Need::Root) {
         assert_answered(Connections::Each, schedule(1));
@@ -117,7 +118,7 @@ fn greedy_flows_are_told_apart() {
 }
 
 #[test]
-fn a_greedy_flow_is_as_fast_as_it_is_read() {
+fn greedy_flow_is_limited_by_its_reader() {
     let mut workload = workload(Traffic::Greedy { flows: 2 });
     workload.of.receiving.read_rate = Some(Rate::from_mbit_per_sec(8));
     let output = run_workload(&workload);

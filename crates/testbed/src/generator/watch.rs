@@ -88,11 +88,12 @@ mod tests {
         (listener.accept().unwrap().0.into(), client)
     }
 
+    /// A flow from 1 us to 35 ms.
     const WINDOW: Window =
         Window { start_ns: 1_000, stop_ns: 35_000_000, end_ns: 35_000_000, drain_ns: 0 };
 
     #[test]
-    fn the_state_is_taken_at_equal_distances_until_the_end() {
+    fn state_is_sampled_periodically_until_end() {
         let (server, client) = connected();
         server.set_tcp_congestion(b"reno").unwrap();
         let connections = [Some(server)];
@@ -114,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn of_many_connections_only_the_ends_are_looked_at() {
+    fn many_connections_are_sampled_only_at_end() {
         let (server, _client) = connected();
         let mut connections = vec![Some(server)];
         connections.resize_with(CONNECTIONS_MAX + 1, || None);

@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn connections_with_a_jitter_are_workloads_of_their_own() {
+    fn connections_with_jitter_become_separate_workloads() {
         let (segment, rates) = (seconds(1.0), vec![Rate::from_mbit_per_sec(2)]);
         let video = Video { segment, rates, buffer: segment * 2, startup: segment };
         let video = Traffic::Video { flows: 3, video };
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn requests_are_those_of_the_schedule_since_the_start_of_the_run() {
+    fn requests_follow_schedule_from_run_start() {
         let load = RequestLoad {
             sizes: fixed_size(ByteCount::new(10_000)).unwrap(),
             load: Rate::from_mbit_per_sec(4),

@@ -7,8 +7,6 @@ use std::process::Command;
 use anyhow::Context;
 use forebay_host::daemon::reload::start;
 
-use crate::commands::BadInput;
-
 /// Requests to systemd about a unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verb {
@@ -54,12 +52,11 @@ pub fn refuse_active(
     if !systemctl(Verb::IsActive).context("cannot run systemctl")? {
         return Ok(());
     }
-    let reason = format!(
-        "no box answers at {}, and {unit} is active: name the socket that its box answers at with --socket, or stop \
-         the unit first",
+    anyhow::bail!(
+        "no box answers at {}, and {unit} is active: name the box's control socket with --socket, or stop the unit \
+         first",
         socket.display()
-    );
-    Err(BadInput(reason).into())
+    )
 }
 
 /// Starts a `unit` on trial for `within_s` seconds: its box, whose control socket is to be at `control`, ends
@@ -79,7 +76,9 @@ pub fn start_on_trial(
     start::put(control, within_s)?;
     let begun = match systemctl(Verb::Start).context("cannot run systemctl") {
         Ok(true) => is_on_trial(),
-        Ok(false) => Err(anyhow::anyhow!("{unit} did not start: `journalctl -u {unit}` says why")),
+        Ok(false) => {
+            Err(anyhow::anyhow!("{unit} did not start: for the reason, see `journalctl -u {unit}`"))
+        }
         Err(error) => Err(error),
     };
     let Err(error) = begun else { return Ok(()) };
@@ -98,6 +97,7 @@ mod tests {
 
     use super::*;
 
+    /// Name of the unit in these tests.
     const UNIT: &str = "forebay-sendbox@sendbox";
 
     type Answers = fn(Verb) -> io::Result<bool>;
@@ -127,17 +127,17 @@ mod tests {
     }
 
     #[test]
-    fn a_unit_that_is_stopped_is_started_and_its_box_is_on_trial() {
+    fn stopped_unit_starts_on_trial() {
         let expected = (vec![Verb::IsActive, Verb::Start], None, true);
         assert_eq!(started(INACTIVE, true), expected);
     }
 
     #[test]
-    fn a_unit_that_does_not_start_or_not_on_trial_is_stopped_again() {
+    fn unit_that_fails_to_start_is_stopped_again() {
         let failing: Answers = |verb| Ok(verb == Verb::Stop);
         let all = [Verb::IsActive, Verb::Start, Verb::Stop];
         for (answers, why) in
-            [(failing, "did not start: `journalctl -u"), (INACTIVE, "the box is not on trial")]
+            [(failing, "did not start: for the reason"), (INACTIVE, "the box is not on trial")]
         {
             let (asked, error, is_left) = started(answers, false);
             let error = error.unwrap();
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn a_unit_that_cannot_be_stopped_again_is_told_and_without_systemctl_nothing_is_done() {
+    fn failed_stop_is_reported_and_missing_systemctl_refused() {
         let (_, error, is_left) = started(|_| Ok(false), false);
         assert!(error.unwrap().contains("could not be stopped") && !is_left);
         let missing: Answers = |_| Err(io::ErrorKind::NotFound.into());
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn a_unit_that_is_active_or_activating_is_left_as_it_is() {
+    fn active_or_activating_unit_is_left_alone() {
         let activating: Answers = |_| Ok(is_active("activating"));
         let active: Answers = |_| Ok(is_active("active"));
         for answers in [active, activating] {

@@ -56,7 +56,7 @@ fn package_and_core(text: &str) -> Result<(String, PathBuf), String> {
     let core = manifest.get("dependencies").and_then(|all| all.get("forebay-core"));
     let core = core.and_then(|core| core.get("path")).and_then(Value::as_str).ok_or(
         "dependencies.forebay-core.path is missing: allowed is the folder crates/core of forebay's \
-         sources, of which the rest of forebay is built, too",
+         sources, from which the rest of forebay is built as well",
     )?;
     Ok((package.into(), core.into()))
 }
@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn a_crate_is_read_with_where_it_has_forebay_from() {
+    fn crate_is_read_with_root_of_forebay() {
         let core = Path::new(env!("CARGO_MANIFEST_DIR")).join("../core");
         let found = read(Some(&with_core(core.to_str().unwrap()))).unwrap();
         assert_eq!((found.package.as_str(), found.sources.len()), ("a-b", 16));
@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_crate_of_an_algorithm_is_refused_by_file_and_key() {
+    fn refuses_other_folders_with_file_and_key() {
         let [nowhere, outside] = ["nowhere", ".."].map(with_core);
         for (manifest, reason) in [
             (

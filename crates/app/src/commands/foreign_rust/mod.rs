@@ -26,8 +26,8 @@ use crate::commands::BadInput;
 /// The option that makes algorithms known which no argument names.
 #[derive(clap::Args)]
 pub struct With {
-    /// Know the algorithm of this crate, too, under the name of its entry: the folder that `forebay new-algorithm`
-    /// wrote. May be repeated.
+    /// Add the algorithm of this crate, under the name of its entry. DIR is a folder that `forebay
+    /// new-algorithm` wrote. May be repeated.
     #[arg(long = "with", value_parser = paths::folder, value_name = "DIR")]
     folders: Vec<String>,
 }

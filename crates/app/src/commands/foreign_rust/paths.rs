@@ -50,7 +50,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn paths_are_found_wherever_an_algorithm_may_be_named() {
+    fn finds_paths_in_place_of_algorithm_names() {
         for (text, paths, named) in [
             ("./my_cc", &["./my_cc"][..], "X"),
             (".", &["."], "X"),
@@ -72,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn quantities_are_no_paths_and_the_option_needs_no_dot() {
+    fn quantities_are_no_paths_and_dot_is_optional() {
         assert!(!is_path("app") && !is_path("src/own") && !is_path("24Mbit/s"));
         assert_eq!(folder("my_cc").as_deref(), Ok("./my_cc"));
         assert_eq!(folder("../my_cc").as_deref(), Ok("../my_cc"));
@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn overrides_of_algorithms_are_told_from_those_of_files() {
+    fn separates_overrides_of_algorithms_and_files() {
         for set in ["aut=./a", "flow.bulk.cc=./a", "bundle.a.cc.kind = ./a"] {
             assert!(is_of_algorithm(set), "{set}");
         }

@@ -21,13 +21,14 @@ use crate::commands::{BadInput, laboratory};
 ///
 /// # Errors
 ///
-/// Bad input: crates that have forebay from different places, no cargo, code that the compiler refuses.
+/// Bad input: crates that have forebay from different places, code that the compiler refuses. No cargo, or
+/// another failure.
 pub fn build(crates: &[Crate], of: &Program) -> anyhow::Result<PathBuf> {
     let forebay = &crates[0].forebay;
     if let Some(other) = crates.iter().find(|it| it.forebay != *forebay) {
         let (one, another) = (forebay.display(), other.forebay.display());
         let paths = format!("{} and {}", crates[0].path, other.path);
-        let reason = format!("{paths}: one has forebay from {one}, one from {another}");
+        let reason = format!("{paths}: one uses forebay from {one}, one from {another}");
         return Err(BadInput(format!("{reason}: allowed is one place for all")).into());
     }
     let target = match std::env::var_os("CARGO_TARGET_DIR") {
@@ -51,7 +52,7 @@ fn is_unchanged(it: &Crate) -> anyhow::Result<()> {
     if sources == it.sources {
         return Ok(());
     }
-    Err(BadInput(format!("{}: changed while it was built: allowed is another try", it.path)).into())
+    anyhow::bail!("{}: changed while it was built: allowed is another try", it.path)
 }
 
 fn read(file: &Path) -> anyhow::Result<String> {
@@ -171,7 +172,7 @@ fn main(crates: &[Crate], of: &Program) -> String {
         );
     }
     format!(
-        "//! Forebay with algorithms of somebody's own. Written by `forebay`.\n\n\
+        "//! Forebay with your own algorithms. Written by `forebay`.\n\n\
          fn main() -> std::process::ExitCode {{\n    {library}::main(&[\n{entries}    ])\n}}\n"
     )
 }
@@ -189,13 +190,15 @@ fn run_cargo(name: &str, home: &Path, target: &Path, crates: &[Crate]) -> anyhow
         cargo.arg("--release");
     }
     let output = cargo.stdin(Stdio::null()).stderr(Stdio::inherit()).output().map_err(|error| {
-        let reason = "cargo builds algorithms of one's own: https://rustup.rs has it";
-        BadInput(format!("{paths}: cargo: {error}: {reason}"))
+        let reason = "your own algorithms need cargo: install it from https://rustup.rs";
+        anyhow::anyhow!("{paths}: cargo: {error}: {reason}")
     })?;
     let program = executable(name, &String::from_utf8_lossy(&output.stdout));
     program.filter(|_| output.status.success()).ok_or_else(|| {
         let entry = "`pub const ALGORITHM: forebay_core::cc::Algorithm`";
-        let reason = format!("cargo could not build it, see above; its root exports {entry}");
+        let reason = format!(
+            "cargo could not build it, see above; the root of the crate must export {entry}"
+        );
         BadInput(format!("{paths}: {reason}")).into()
     })
 }
@@ -230,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn the_manifest_has_forebay_each_crate_and_the_profiles() {
+    fn manifest_has_forebay_crates_and_profiles() {
         let root = read(&crates()[0].forebay.join("Cargo.toml")).unwrap();
         let text = apart("forebay-with-x", &FOREBAY, &crates(), root.parse().unwrap());
         let manifest: Table = text.parse().unwrap();
@@ -244,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn the_program_hands_over_each_entry_with_its_folder_and_digest() {
+    fn program_passes_entries_with_folder_and_digest() {
         let text = main(&crates(), &FOREBAY);
         assert!(text.contains("        forebay::Own {\n"), "{text}");
         assert!(
@@ -255,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_has_a_name_of_its_crates_and_versions() {
+    fn program_name_depends_on_crates_and_versions() {
         let [one, other] = crates();
         let both = name(&[one, other], "lock", &FOREBAY);
         assert!(both.starts_with("forebay-with-my-cc-my-cc-"), "{both}");
@@ -265,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn a_crate_that_changed_while_it_was_built_is_refused() {
+    fn refuses_crate_that_changed_during_build() {
         let folder = tempfile::tempdir().unwrap();
         let [one, _] = crates();
         let sources = forebay_sources::of_crate(folder.path()).unwrap();
@@ -273,12 +276,12 @@ mod tests {
         is_unchanged(&one).unwrap();
         std::fs::write(folder.path().join("lib.rs"), "1").unwrap();
         let error = is_unchanged(&one).unwrap_err();
-        assert!(error.downcast_ref::<BadInput>().is_some());
+        assert!(error.downcast_ref::<BadInput>().is_none(), "another try may succeed");
         assert_eq!(error.to_string(), "./one: changed while it was built: allowed is another try");
     }
 
     #[test]
-    fn crates_that_have_forebay_from_two_places_are_refused() {
+    fn refuses_crates_with_two_forebay_roots() {
         let [one, other] = crates();
         let other = Crate { forebay: "/elsewhere".into(), ..other };
         let error = build(&[one, other], &FOREBAY).unwrap_err();

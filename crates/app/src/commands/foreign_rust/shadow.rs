@@ -163,6 +163,7 @@ fn gone_is_well(removed: io::Result<()>) -> io::Result<()> {
 mod tests {
     use super::*;
 
+    /// Manifest of a workspace like forebay's.
     const ROOT: &str = "[workspace]\nmembers = [\"crates/*\", \"fuzz\"]\ndefault-members = [\"crates/app\"]\n\
                         [profile.release]\ndebug = 1\n";
 
@@ -185,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn a_member_has_forebay_next_to_it_and_its_sources_where_they_are() {
+    fn member_links_forebay_and_keeps_source_paths() {
         let rest = format!(
             "[target.'cfg(unix)'.build-dependencies.forebay-capi]\npath = {:?}\nfeatures = [\"compile\"]\n\
              [dev-dependencies]\nforebay-core.path = \"nowhere\"\n[workspace]\n[profile.dev]\nopt-level = 2\n",
@@ -210,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn what_needs_a_workspace_or_crate_of_its_own_is_no_member() {
+    fn crate_with_own_workspace_is_no_member() {
         for rest in [
             "serde = { workspace = true }\n",
             "other = { path = \"/tmp\" }\n",
@@ -222,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn the_root_has_the_program_and_the_crates_as_members() {
+    fn root_lists_program_and_crates_as_members() {
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join("Cargo.toml"), with_core("")).unwrap();
         let own = |package: &str| Crate {

@@ -11,63 +11,70 @@ use std::process::ExitCode;
 
 use forebay_core::units::{Rate, Ratio, parse_link_rate};
 
-/// Arguments of `forebay probe`.
+/// Measure whether a bundle would help on the path to a peer.
 ///
-/// Watches the path to PEER for 2.5 s and then loads it by TCP connections, two at first. The time that they
-/// add to the round trip is a queue, and a bundle helps where that queue is the site's own and stands in the
-/// network. PEER is any TCP server of your own that reads its input, best `forebay probe --serve`, which also
-/// separates the way there from the way back. Nothing is sent to any other machine. No root, and no box, is
-/// needed at either end.
+/// Watches the path to PEER for 2.5 s, then loads it with two TCP connections, and then with more.
+/// Time that they add to the round trip is a queue. A bundle helps if your own traffic makes that
+/// queue and the queue is in the network.
 ///
-/// Exit code 0: there is a verdict, whatever it is; 1: the path could not be probed.
+/// PEER is a TCP server of yours that reads its input. `forebay probe --serve` is best: it also
+/// separates the two directions. The probe sends nothing to other machines. Neither end needs root
+/// or a box.
+///
+/// Run it where the sendbox would be, or on a host behind that place. Run it while the site is
+/// quiet: the probe counts other traffic of the site as a part of the path. A queue before the
+/// first router (--site-hops) is in the site.
+///
+/// Exit code 0: there is a verdict, good or bad; 1: the path could not be probed; 2: an option or
+/// PEER is wrong.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:\n  \
     forebay probe --serve                     # at the other site: UDP and TCP port 61477\n  \
     forebay probe site-b.example.net          # here\n  \
     forebay probe site-b.example.net:9 --max-rate 50Mbit/s      # a discard server\n  \
     forebay probe site-b.example.net:80 --http /upload          # an HTTP server that takes uploads\n  \
-    forebay probe site-b.example.net --gentle --seconds 60      # what today's traffic does\n  \
-    forebay probe site-b.example.net --share 80                 # 80 % of the traffic is ours\n  \
-    forebay probe 10.1.2.2 --config sendbox.toml                # is the receivebox there, too?\n\n\
-    Load the path from where the sendbox would stand or from a host behind it, while the site is quiet: others' \
-    traffic is taken for a part of the path. A queue before the first router (--site-hops) is the site's own.")]
+    forebay probe site-b.example.net --gentle --seconds 60      # effects of today's traffic\n  \
+    forebay probe site-b.example.net --share 80                 # you send 80 % of the traffic\n  \
+    forebay probe 10.1.2.2 --config sendbox.toml                # also asks the receivebox")]
 pub struct Probe {
-    /// The other end: HOST or HOST:PORT, of one machine [default port: 61477].
+    /// The other end, one machine: HOST or HOST:PORT [default port: 61477].
     #[arg(required_unless_present = "serve", conflicts_with = "serve")]
     peer: Option<String>,
-    /// Be the other end: read and answer all connections, until interrupted.
+    /// Be the other end: read and answer all connections until you press ctrl-C.
     #[arg(long, num_args = 0..=1, default_missing_value = "[::]:61477", value_name = "ADDRESS:PORT")]
     serve: Option<SocketAddr>,
-    /// For how long the path is loaded, 3 to 60 [default: 8]; with --serve until the end, 1 to 86400.
+    /// Length of the load in seconds, 3 to 60 [default: 8]. With --serve: time until the end, 1 to
+    /// 86400.
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=86_400), value_name = "N")]
     seconds: Option<u32>,
     /// TCP connections of the load, 2 to 64.
     #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u16).range(2..=64), value_name = "N")]
     flows: u16,
-    /// The most that all connections may send together.
+    /// Largest rate of all connections together.
     #[arg(long, default_value = "1Gbit/s", value_parser = parse_link_rate, value_name = "RATE")]
     max_rate: Rate,
-    /// Congestion control of the connections, as the site's hosts have it [default: cubic].
+    /// Congestion control of the connections; choose that of the site's hosts [default: cubic].
     #[arg(long, value_name = "NAME")]
     cc: Option<String>,
     /// Send the load as the body of a POST request to this path of an HTTP server.
     #[arg(long, value_parser = http_path, value_name = "PATH")]
     http: Option<String>,
-    /// Routers on the way that belong to the site, 0 to 8: a queue before the last one is no bundle's.
+    /// Routers on the path that belong to the site, 0 to 8. A bundle cannot move a queue before the
+    /// last one.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u8).range(0..=8), value_name = "N")]
     site_hops: u8,
-    /// Share of the bottleneck's traffic that this site sends: above 0, up to 100 percent. A probe cannot see
-    /// it: without it, a bundle helps only if this site sends most of that traffic. Below 75 there is little
-    /// to gain.
+    /// Share of the bottleneck's traffic that this site sends, in percent, above 0 and up to 100. A
+    /// probe cannot measure it. Without this option, the verdict holds only if this site sends most
+    /// of that traffic. Below 75 there is little to gain.
     #[arg(long, value_parser = share, allow_negative_numbers = true, value_name = "PERCENT")]
     share: Option<Ratio>,
-    /// Ask the receivebox at PEER, too: by this sendbox's configuration, with the keys that it names.
+    /// Also ask the receivebox at PEER, with the keys of this configuration of a sendbox.
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Send small packets only, and watch how the traffic of the moment affects them.
+    /// Send small packets only, and watch how the present traffic delays them.
     #[arg(long, conflicts_with_all = ["flows", "max_rate", "cc", "http"])]
     gentle: bool,
-    /// Print one JSON document, and nothing else, on stdout.
+    /// Print one JSON document and nothing else on stdout.
     #[arg(long)]
     json: bool,
 }
@@ -101,8 +108,9 @@ mod with_host {
     use super::*;
     use crate::commands::{BadInput, print};
 
-    /// Seconds of a load that can be judged, and the time of a load by default.
+    /// Allowed lengths of a load (s). A shorter one cannot be judged.
     const SECONDS: std::ops::RangeInclusive<u32> = 3..=60;
+    /// Default length of the load (s).
     const SECONDS_USUAL: u32 = 8;
 
     fn refuse(error: ProbeError) -> anyhow::Error {
@@ -121,7 +129,7 @@ mod with_host {
         fn answer(&self, listen: SocketAddr) -> anyhow::Result<ExitCode> {
             let span = self.seconds.map(|seconds| Duration::from_secs(seconds.into()));
             let mut ready = |address: SocketAddr| {
-                eprintln!("answering probes at {address}, TCP and UDP; ^C ends it");
+                eprintln!("answering probes at {address}, TCP and UDP; press ctrl-C to end");
             };
             serve::serve(listen, span, &mut ready).map_err(refuse)?;
             Ok(ExitCode::SUCCESS)
@@ -130,7 +138,7 @@ mod with_host {
         fn ask(self) -> anyhow::Result<ExitCode> {
             let seconds = self.seconds.unwrap_or(SECONDS_USUAL);
             if !SECONDS.contains(&seconds) {
-                let allowed = "allowed is 3 to 60 where the path is probed";
+                let allowed = "allowed is 3 to 60 without --serve";
                 return Err(BadInput(format!("--seconds {seconds}: {allowed}")).into());
             }
             let asked = self.peer.as_deref().unwrap_or_default();
@@ -204,7 +212,7 @@ mod with_host {
     fn doing(step: ProbeStep, options: &Options) -> String {
         match step {
             ProbeStep::Idle if options.flows.is_none() => "watching the path".into(),
-            ProbeStep::Idle => "watching the path before it is loaded".into(),
+            ProbeStep::Idle => "watching the path before the load".into(),
             ProbeStep::Few => "two connections send".into(),
             ProbeStep::Many => format!("{} connections send", options.flows.unwrap_or_default()),
             ProbeStep::Last => "waiting for the last answers".into(),

@@ -44,8 +44,8 @@ impl Said {
         lines.extend(verdict.condition().map(|condition| format!("it does {condition}")));
         if answer == Answer::Yes {
             lines.push(format!(
-                "expected: about {} less of queue in the network, in the mean; as much then waits at \
-                 the sendbox, where the site decides what goes first",
+                "expected: the mean queue in the network shrinks by about {}; the sendbox then queues the same \
+                 packets, and you decide which go first",
                 millis(verdict.gain)
             ));
         }
@@ -89,11 +89,11 @@ impl Said {
             rows.push(("in the site", self.in_the_site()));
             rows.push(("rate", format!("{rate:.1} Mbit/s ({few} connections: {of_few:.1})")));
             rows.push(("halves", format!("{first:.1} Mbit/s, then {second:.1} Mbit/s")));
-            rows.push(("loss", format!("{} of the segments sent again", percent(found.loss))));
+            rows.push(("loss", format!("{} of the segments were sent again", percent(found.loss))));
         }
         let share = self.verdict.share.map(|share| percent(share.as_f64()));
         rows.extend(
-            share.map(|share| ("share", format!("{share} of the traffic there, as given"))),
+            share.map(|share| ("share", format!("{share} of the traffic there, by --share"))),
         );
         let ways = match (found.detour, found.uneven) {
             (Duration::ZERO, Duration::ZERO) => "all flows see about the same delay".into(),
@@ -103,7 +103,7 @@ impl Said {
         rows.push(("ways", ways));
         if found.window_limited > SLOW_READER {
             let held = percent(found.window_limited);
-            let peer = format!("its receive window held the load back for {held} of the time");
+            let peer = format!("its receive window limited the load for {held} of the time");
             rows.push(("peer", peer));
         }
         rows
@@ -116,7 +116,7 @@ impl Said {
             (Some(queue), Some(router)) => {
                 format!("{} before {router}; {own} in this host", millis(queue))
             }
-            _ => format!("no router of it answers; {own} in this host"),
+            _ => format!("no router of the site answers; {own} in this host"),
         }
     }
 
@@ -192,14 +192,14 @@ fn percent(share: f64) -> String {
 
 fn of_a_box(bundle: &str, heard: Heard) -> String {
     match heard {
-        Heard::Answer(rtt) => format!("that of bundle {bundle} answers, in {}", millis(rtt)),
+        Heard::Answer(rtt) => format!("answers for bundle {bundle} in {}", millis(rtt)),
         Heard::Nothing => format!(
-            "that of bundle {bundle} does not answer: is it started, with the same key, and may UDP \
+            "no answer for bundle {bundle}: is it running, with the same key, and does UDP \
              reach it?"
         ),
         Heard::SendboxRuns => {
             format!(
-                "the sendbox of bundle {bundle} runs: `forebay status` says whether it hears it"
+                "the sendbox of bundle {bundle} runs here: `forebay status` shows whether it hears the receivebox"
             )
         }
     }
@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn the_text_says_what_was_found_and_what_to_expect() {
+    fn text_has_findings_and_expected_gain() {
         let text = said(found()).text();
         for expected in [
             "path to 192.0.2.1:61477, which answers probes; load: 8 connections with cubic",
@@ -266,10 +266,10 @@ mod tests {
             "\nin the site  1.0 ms before 10.0.0.1; 0.0 ms in this host\n",
             "\nrate         20.0 Mbit/s (2 connections: 19.0)\n",
             "\nhalves       20.0 Mbit/s, then 19.0 Mbit/s\n",
-            "\nreceivebox   that of bundle b does not answer",
-            "\n\nwould a bundle help? yes: a queue of this site's own",
-            "\nit does only if this site is most of the traffic there (--share)\n",
-            "about 55.8 ms less",
+            "\nreceivebox   no answer for bundle b",
+            "\n\nwould a bundle help? yes: this site's own traffic fills a queue",
+            "\nit does only if this site sends most of the traffic there (--share)\n",
+            "shrinks by about 55.8 ms",
         ] {
             assert!(text.contains(expected), "{expected:?} in:\n{text}");
         }
@@ -303,7 +303,10 @@ mod tests {
         };
         let most = with_share(0.9);
         let text = most.text();
-        assert!(text.contains("\nshare        90.0 % of the traffic there, as given\n"), "{text}");
+        assert!(
+            text.contains("\nshare        90.0 % of the traffic there, by --share\n"),
+            "{text}"
+        );
         assert!(!text.contains("only if") && text.contains("help? yes: "), "{text}");
         let document = most.document();
         assert_eq!((&document["answer"], &document["share"]), (&json!("yes"), &json!(0.9)));
@@ -311,7 +314,7 @@ mod tests {
         let few = with_share(0.06);
         let text = few.text();
         assert!(
-            text.contains("help? no: a queue stands") && text.contains("little to gain"),
+            text.contains("help? no: the queue is in") && text.contains("little gain"),
             "{text}"
         );
         let document = few.document();
@@ -323,7 +326,7 @@ mod tests {
     fn unsteady_rate_is_said_with_both_rates() {
         let half_rates = [20, 12].map(Rate::from_mbit_per_sec);
         let text = said(Findings { half_rates, ..found() }).text();
-        for expected in ["20.0 Mbit/s, then 12.0 Mbit/s\n", "help? unclear: the rate"] {
+        for expected in ["20.0 Mbit/s, then 12.0 Mbit/s\n", "help? unclear: the load's rate"] {
             assert!(text.contains(expected), "{expected:?} in:\n{text}");
         }
     }

@@ -32,6 +32,7 @@ impl Replay {
     }
 }
 
+/// Column titles of `--decisions`, as wide as the values of `line`.
 const HEADER: &str = "flow       time s        seq    acked B     RTT us    rate Mbit/s   cwnd   \
                       ssthresh  pace Mbit/s  phase";
 
@@ -93,7 +94,7 @@ fn explain(difference: &Difference) -> String {
     let (flow, seq, at_s) = (recorded.flow, recorded.seq, at.as_secs_f64());
     let place = format!("line {line}: connection {flow} ({cc}), record {seq} at {at_s:.6} s");
     let Some(replayed) = replayed else {
-        return format!("{place}: nothing is decided now, the algorithm panics\n");
+        return format!("{place}: no decision now, the algorithm panics\n");
     };
     let parts: Vec<String> = fields(recorded)
         .into_iter()

@@ -57,7 +57,7 @@ pub fn told(recording: &Told) -> String {
         let _ = writeln!(text, "and {more} more (--json has them)");
     }
     if *moments_left_out > 0 {
-        let _ = writeln!(text, "and {moments_left_out} more, which are not kept");
+        let _ = writeln!(text, "and {moments_left_out} more, which the recording does not have");
     }
     for (bundle, path) in paths {
         let _ = writeln!(text, "bundle {}: {path}", plain(bundle));

@@ -10,33 +10,39 @@ mod agent;
 #[cfg(feature = "host")]
 pub mod boxes;
 
-/// Arguments of `forebay replay`.
+/// Check an agent's recording, or simulate a recording of boxes.
 ///
-/// From an agent's recording, it feeds the reports to the same algorithms and compares each decision with the
-/// recorded one, bit for bit. Exit code 0: all are the same; 1: some differ; 2: it is no recording.
+/// Recording of an agent (`forebay agent --record`): feeds the reports to the same algorithms, and
+/// compares each decision with the recorded one, bit for bit. Exit code 1: some decisions differ.
 ///
-/// From a recording of boxes, it prints the events, by time and with reasons. It makes a plan of the
-/// measurements of one bundle, runs that plan in the simulator, and shows both next to each other. Nothing of
-/// the file is unpacked to the disk. Needs no privilege.
+/// Archive of boxes (`forebay record`): prints the events with times and reasons. Then makes a plan
+/// from the measurements of one bundle, simulates it, and prints recorded and simulated figures side
+/// by side. The simulation needs the package forebay-experiments.
+///
+/// Needs no privilege, and unpacks nothing to the disk. Exit code 2: FILE is neither.
 #[derive(clap::Args)]
+#[command(after_help = "Examples:\n  \
+    forebay replay copa.recording                 # of `forebay agent --record`\n  \
+    forebay replay monday.tar.gz --explain        # of `forebay record`: the events\n  \
+    forebay replay monday.tar.gz --bundle berlin  # the events, and a simulation")]
 pub struct Replay {
-    /// The file that `forebay agent --record` or `forebay record` wrote.
+    /// Recording, as `forebay agent --record` or `forebay record` wrote it.
     pub file: PathBuf,
     #[command(flatten)]
     with: With,
-    /// Print every decision of an agent, and the values that led to it.
+    /// Agent: print every decision with the values that led to it.
     #[arg(long, conflicts_with = "json")]
     decisions: bool,
-    /// For boxes, only print the events: simulate nothing.
+    /// Boxes: only print the events, and simulate nothing.
     #[arg(long, conflicts_with = "decisions")]
     explain: bool,
-    /// The bundle to simulate [default: the one that carried most].
+    /// Boxes: bundle to simulate [default: the bundle with most bytes].
     #[arg(long, value_name = "NAME", conflicts_with_all = ["decisions", "explain"])]
     pub bundle: Option<String>,
-    /// Keep the plan and its results in this folder [default: they are thrown away].
+    /// Boxes: keep the plan and its results in this folder [default: delete them].
     #[arg(long, value_name = "DIR", conflicts_with_all = ["decisions", "explain"])]
     pub out: Option<PathBuf>,
-    /// Print one JSON document, and nothing else, on stdout.
+    /// Print one JSON document and nothing else on stdout.
     #[arg(long)]
     pub json: bool,
 }

@@ -2,6 +2,7 @@
 
 use std::cmp::Ordering;
 
+use forebay_core::spec::one_of;
 use forebay_host::daemon::status::{BundleStatus, Status};
 
 /// The values of a line.
@@ -101,10 +102,13 @@ impl Column {
         matches!(self, Self::Bundle | Self::State)
     }
 
-    /// The column with this title; `Err`: all titles.
+    /// The column with this title; `Err`: all titles, and the nearest one.
     pub fn named(title: &str) -> Result<Self, String> {
         let found = Self::ALL.into_iter().find(|it| it.name().eq_ignore_ascii_case(title));
-        found.ok_or_else(|| Self::ALL.map(|it| it.name().to_ascii_lowercase()).join(", "))
+        found.ok_or_else(|| {
+            let names = Self::ALL.map(|it| it.name().to_ascii_lowercase());
+            one_of(title, &names.each_ref().map(String::as_str))
+        })
     }
 
     /// The column `steps` to the right; the first follows the last.

@@ -11,35 +11,46 @@ mod columns;
 #[cfg(feature = "host")]
 mod view;
 
-/// Arguments of `forebay top`.
+/// Show rates, queues, delays and states of bundles live.
 #[derive(clap::Args)]
 #[command(after_help = "\
-One line a bundle, in Mbit/s, ms and kB:
-  SENT   what left the sendbox in the last second; at a receivebox what was seen since the last look
-  DELIV  what the receivebox reported of the last second
-  LIMIT  rate of the shaper; - while the bundle is not shaped
-  RTT    round trip between the boxes: the least one, and the standing queue beyond the sendbox
-  HERE   what stands in the sendbox's own queue
-  TAKEN  how long bytes waited here, in the place of the network, while the bundle was shaped
-  THERE  how long packets wait in queues beyond the sendbox
-  FLOWS  flows that wait here, where the queueing discipline tells flows apart
-Keys: s and S sort by the next column and the one before, r turns the order round, / filters by name, up and down (k, j)
-select a bundle, e explains it, Esc shows all again, q quits.")]
+Columns, one line for each bundle, in Mbit/s, ms and kB:
+  SENT   rate that left the sendbox in the last second; at a receivebox, rate since the last update
+  DELIV  rate of the last second that the receivebox reported
+  LIMIT  rate of the shaper; - while the bundle is unshaped
+  RTT    round trip between the boxes: the minimum plus the standing queue beyond the sendbox
+  HERE   bytes in the sendbox's own queue
+  TAKEN  time that bytes waited in the sendbox instead of the network, while the bundle was shaped
+  THERE  queueing delay beyond the sendbox
+  FLOWS  flows with packets in the sendbox, if the queueing discipline separates flows
+
+Keys:
+  s, S          sort by the next column, by the previous column
+  r             reverse the order
+  /             filter by name; Esc shows all bundles again
+  up, down      select a bundle (also k, j)
+  e             explain the selected bundle
+  q             quit
+
+Examples:
+  forebay top
+  forebay top --once --sort taken
+  forebay top --filter berlin --interval 5s")]
 pub struct Top {
-    /// Control socket of the daemon (`box.control` in its configuration, or `agent --control`).
-    /// Without it, every socket in /run/forebay is asked.
+    /// Control socket of the daemon: `box.control` in its configuration, or `agent --control`
+    /// [default: every socket in /run/forebay].
     #[arg(long, value_name = "PATH")]
     socket: Option<PathBuf>,
-    /// Print the lines once, for a terminal that cannot be redrawn or for no terminal at all.
+    /// Print the lines once, for a pipe or a terminal that cannot be redrawn.
     #[arg(long)]
     once: bool,
-    /// Time between two looks: 100ms to 1h.
+    /// Time between two updates, 100ms to 1h.
     #[arg(long, value_parser = interval, default_value = "1s", value_name = "TIME")]
     interval: Duration,
-    /// The column to sort by, as in the head of the table.
+    /// Column to sort by, as in the heading of the table.
     #[arg(long, default_value = "bundle", value_name = "COLUMN")]
     sort: String,
-    /// Only bundles whose names contain this.
+    /// Show only bundles whose names contain TEXT.
     #[arg(long, default_value = "", value_name = "TEXT")]
     filter: String,
 }
@@ -86,7 +97,7 @@ mod with_host {
                 return Ok(ExitCode::SUCCESS);
             }
             if console::is_dumb() || term.size_checked().is_none() {
-                let why = "stdout is no terminal that can be redrawn";
+                let why = "stdout is not a terminal that can be redrawn";
                 return Err(
                     BadInput(format!("{why}: allowed is --once, or `forebay status`")).into()
                 );

@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn every_change_is_worth_a_row_and_each_100_ms_are() {
+    fn every_change_and_100_ms_gives_a_row() {
         let mut rows = DecisionRows::default();
         let at = |ms: u64| Timestamp::from_nanos(ms * 1_000_000);
         assert!(rows.takes(at(0), &decision(1000, "shaping")));

@@ -62,19 +62,19 @@ mod tests {
     };
 
     #[test]
-    fn a_full_window_is_sent_at_the_delivery_rate() {
+    fn full_window_is_sent_at_delivery_rate() {
         assert_eq!(window_to_rate(&Tuning::DEFAULT, STATE.in_flight, &STATE), STATE.delivery_rate);
     }
 
     #[test]
-    fn a_missing_byte_is_made_up_in_half_a_loop_time() {
+    fn missing_byte_is_recovered_in_half_a_loop() {
         let rate = window_to_rate(&Tuning::DEFAULT, ByteCount::new(525_000), &STATE);
         assert_eq!(rate, Rate::from_mbit_per_sec(80 + 8));
         assert_eq!(tau(&Tuning::DEFAULT, Duration::from_millis(2)), Tuning::DEFAULT.rate_time_min);
     }
 
     #[test]
-    fn the_rate_stays_between_a_tenth_and_five_quarters_of_the_bottleneck() {
+    fn rate_stays_within_10_to_125_percent() {
         assert_eq!(
             window_to_rate(&Tuning::DEFAULT, ByteCount::ZERO, &STATE),
             Rate::from_bits_per_sec(9_600_000)
@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn an_app_limited_bundle_is_never_bound_below_the_recent_maximum() {
+    fn app_limited_bundle_keeps_at_least_recent_maximum() {
         let state = LoopState { app_limited: true, delivery_rate: Rate::ZERO, ..STATE };
         assert_eq!(
             window_to_rate(&Tuning::DEFAULT, ByteCount::ZERO, &state),

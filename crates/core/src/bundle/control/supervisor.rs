@@ -199,7 +199,7 @@ impl Default for Supervisor {
             last_least_s: None,
             differences: VecDeque::new(),
             noise_s: 0.0,
-            reason: "no queue stands",
+            reason: "no standing queue",
         }
     }
 }
@@ -497,7 +497,7 @@ impl Supervisor {
             held: None,
             is_probe,
         };
-        self.enter(Mode::Draining(drain), "a queue stands: does shaping pay?");
+        self.enter(Mode::Draining(drain), "standing queue: testing limits");
         None
     }
 
@@ -533,7 +533,7 @@ impl Supervisor {
         let is_early = self.now_s < self.not_before_s;
         if drain.held == Some(false) && is_early {
             // Competing traffic, or a longer path without a queue: a drain does not distinguish them.
-            return self.go_on_passing(tuning, "less is delivered as soon as less is sent");
+            return self.go_on_passing(tuning, "delivery fell with the sending rate");
         }
         // The queue is empty once the delivery rate has fallen to the sending rate.
         let is_over = rate < (1.0 + tuning.supervisor_drain) / 2.0 * self.reference.rate()
@@ -551,10 +551,10 @@ impl Supervisor {
         }
         let fell_s = self.reference.joint_s(tuning) - drain.least_s;
         if drain.is_probe && fell_s < tuning.supervisor_standing.as_secs_f64() {
-            return self.go_on_passing(tuning, "no queue stands");
+            return self.go_on_passing(tuning, "no standing queue");
         }
         if drain.held.is_none() && is_early {
-            return self.go_on_passing(tuning, "it is not known whose queue it is");
+            return self.go_on_passing(tuning, "unknown whether the bundle causes the queue");
         }
         // After a drain that ended by itself the bundle's own queue is gone, and the rest of the delay is the path's.
         let is_longer = drain.least_s - self.base_s
@@ -640,7 +640,7 @@ impl Supervisor {
         let unjudged_s = tuning.supervisor_settle_loops * self.loop_s;
         let may_be_alone = constant_s > self.deficit_s / 2.0 && constant_s > unjudged_s && !is_own;
         if is_less && !(may_be_alone && self.deficit_s < tuning.capacity_time.as_secs_f64()) {
-            return self.pass(tuning, "less is delivered under limits");
+            return self.pass(tuning, "limits reduced the delivered rate");
         }
         None
     }
@@ -661,10 +661,10 @@ impl Supervisor {
                     < tuning.supervisor_gain
                         * (reference_s - least_s).max(tuning.delay_noise.as_secs_f64())
                 {
-                    return self.pass(tuning, "packets wait as long under limits");
+                    return self.pass(tuning, "limits did not shorten the delay");
                 }
                 self.mode = Mode::Shaping;
-                self.reason = "shaping pays";
+                self.reason = "shaping shortens the delay";
             }
             Mode::Shaping if self.blocks.len() >= tuning.supervisor_delay_blocks as usize => {
                 if self.now_s - self.since_s > tuning.supervisor_back_off.as_secs_f64() {
@@ -675,7 +675,7 @@ impl Supervisor {
                     .total_s(tuning)
                     .is_some_and(|total_s| total_s > tuning.supervisor_longer * reference_s);
                 if is_late || mean.joint_s(tuning) > reference_s {
-                    return self.pass(tuning, "packets wait longer under limits");
+                    return self.pass(tuning, "limits lengthened the delay");
                 }
             }
             _ => {}

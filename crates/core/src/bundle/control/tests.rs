@@ -47,7 +47,7 @@ fn is_filled(measurement: &Measurement, field: Field) -> bool {
 }
 
 #[test]
-fn every_field_said_to_be_supplied_is_filled_once_reports_span_a_round_trip() {
+fn supplied_fields_are_filled_after_a_round_trip() {
     let heard = Arc::new(Mutex::new(Measurement::default()));
     let mut control =
         Control::new(SendboxConfig::default(), Box::new(Listener(Arc::clone(&heard))));
@@ -170,7 +170,7 @@ impl Bench {
 }
 
 #[test]
-fn reports_that_came_while_the_box_stood_still_are_no_round_trips() {
+fn reports_queued_during_stalls_give_no_round_trips() {
     let mut bench = Bench::new(&Spec::named("copa"), 50, None);
     bench.run(1000, 1);
     let before = bench.control.min_rtt();
@@ -216,7 +216,7 @@ fn a_missing_report_freezes_the_rate() {
 }
 
 #[test]
-fn what_hosts_did_not_send_does_not_bind_a_frozen_rate() {
+fn idle_hosts_do_not_bind_a_frozen_rate() {
     let mut bench = Bench::new(&fixed("cwnd", "75000B"), 50, None);
     bench.run(1000, 1);
     bench.run(500, 10);
@@ -238,7 +238,7 @@ fn an_operators_bound_is_no_rate_to_freeze() {
 }
 
 #[test]
-fn a_ceiling_binds_in_every_state_and_is_no_path() {
+fn ceiling_binds_every_state_and_is_no_path() {
     let mut bench = Bench::new(&fixed("cwnd", "75000B"), 50, None);
     let short = Ceiling { rate: Rate::from_mbit_per_sec(6), is_short: true };
     let is_app_limited = |bench: &mut Bench| bench.control.path.view(bench.now()).app_limited;
@@ -262,7 +262,7 @@ fn a_ceiling_binds_in_every_state_and_is_no_path() {
 }
 
 #[test]
-fn bounds_that_an_operator_changes_hold_at_once_and_leave_the_loop_as_it_is() {
+fn changed_operator_bounds_hold_at_once_without_restart() {
     let mut bench = Bench::new(&fixed("cwnd", "75000B"), 50, None);
     bench.run(1000, 1);
     let (wanted, measured) = (bench.control.wanted_rate(), bench.control.decision());
@@ -276,7 +276,7 @@ fn bounds_that_an_operator_changes_hold_at_once_and_leave_the_loop_as_it_is() {
 }
 
 #[test]
-fn control_is_given_up_while_packets_leave_and_no_report_comes() {
+fn control_is_given_up_when_reports_stop() {
     for (rtt_ms, patience_ms) in [(50, 3000), (400, 4000)] {
         let mut bench = Bench::new(&fixed("cwnd", "75000B"), rtt_ms, None);
         bench.run(2000, 1);
@@ -286,7 +286,7 @@ fn control_is_given_up_while_packets_leave_and_no_report_comes() {
         bench.run(20, 1);
         assert_eq!(bench.control.rate(), None);
         let Decision { state, reason, .. } = bench.control.decision();
-        assert_eq!((state, reason), ("no_reports", "packets leave, no report of them"));
+        assert_eq!((state, reason), ("no_reports", "packets leave, but no reports arrive"));
         bench.run(2000, 1);
         assert_eq!(bench.control.rate(), None);
         bench.are_reports_lost = false;
@@ -297,7 +297,7 @@ fn control_is_given_up_while_packets_leave_and_no_report_comes() {
 }
 
 #[test]
-fn reports_of_packets_that_never_left_ask_for_nat() {
+fn reports_of_unsent_packets_suggest_nat() {
     let mut bench = Bench::new(&fixed("cwnd", "75000B"), 50, None);
     bench.are_headers_changed = true;
     bench.run(4000, 1);
@@ -331,7 +331,7 @@ fn a_burst_after_silence_has_its_round_trip() {
 }
 
 #[test]
-fn a_peer_that_comes_back_owes_no_report_of_what_left_before() {
+fn returning_peer_owes_no_report_of_earlier_packets() {
     let mut bench = Bench::new(&fixed("cwnd", "75000B"), 50, None);
     bench.run(1000, 1);
     bench.are_reports_lost = true;

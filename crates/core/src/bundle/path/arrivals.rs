@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn loss_is_seen_also_after_packets_went_past_the_box() {
+    fn loss_is_seen_after_packets_bypassed_the_box() {
         let totals = [
             // On the way when counting began.
             (1_000_000, 900_000),
@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_forged_in_the_bundles_name_has_not_arrived_of_what_was_sent() {
+    fn forged_packets_do_not_count_as_arrived() {
         let mut arrivals = Arrivals::default();
         for number in 0..100 {
             let sent = ByteCount::new(number * 100_000);

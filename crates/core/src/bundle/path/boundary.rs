@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hash_that_comes_again_is_a_new_boundary() {
+    fn repeated_hash_is_a_new_boundary() {
         let mut table = BoundaryTable::default();
         table.insert(left_at(8, 0), AGE_MAX);
         table.insert(left_at(8, 501), AGE_MAX);
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flood_of_equal_packets_neither_drives_out_others_nor_is_forgotten() {
+    fn flood_of_equal_packets_evicts_nothing_and_stays() {
         let mut table = BoundaryTable::default();
         let other = |index: u64| (index + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         table.insert(left_at(8, 0), AGE_MAX);
@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_forgotten_is_unknown_and_its_memory_is_given_back() {
+    fn forgotten_boundary_is_unknown_and_its_memory_freed() {
         let mut table = BoundaryTable::default();
         assert_eq!(table.take(8), Err(Mismatch::Unknown));
         (1..=3).for_each(|hash| table.insert(boundary(8 * hash), AGE_MAX));

@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn four_to_eight_boundaries_a_round_trip_where_the_budget_allows_it() {
+    fn round_trip_has_four_to_eight_boundaries() {
         for (mbit, rtt_ms, packets) in [(96.0, 50, 64), (96.0, 200, 256), (48.0, 100, 64)] {
             let mut sizer = EpochSizer::new(&Tuning::DEFAULT);
             feed(&mut sizer, 0.0, 4.0, mbit * 1e6 / 8.0 / 1514.0, rtt_ms);
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn the_budget_holds_on_average_and_leaves_three_samples_at_20_ms() {
+    fn budget_leaves_three_samples_at_20_ms() {
         for mbit in [24.0, 48.0, 96.0] {
             let mut sizer = EpochSizer::new(&Tuning::DEFAULT);
             let pps = mbit * 1e6 / 8.0 / 1514.0;
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn reports_stay_at_one_percent_of_a_slow_bundle() {
+    fn reports_take_one_percent_of_slow_bundles() {
         let mut sizer = EpochSizer::new(&Tuning::DEFAULT);
         let pps = 12e6 / 8.0 / 1514.0;
         feed(&mut sizer, 0.0, 5.0, pps, 10);
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn an_epoch_that_stays_open_is_closed_by_a_smaller_size() {
+    fn long_open_epoch_is_closed_by_smaller_size() {
         let mut sizer = EpochSizer::new(&Tuning::DEFAULT);
         feed(&mut sizer, 0.0, 3.0, 8000.0, 50);
         assert_eq!(sizer.size().packets(), 64);
@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_seen_is_not_reported_and_makes_for_more_boundaries() {
+    fn unseen_packets_are_unreported_and_add_boundaries() {
         let mut sizer = EpochSizer::new(&Tuning::DEFAULT);
         sizer.set_seen(0.1);
         let pps = 96e6 / 8.0 / 1514.0;

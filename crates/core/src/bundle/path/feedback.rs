@@ -489,7 +489,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_first_report_that_is_late_leaves_no_trace_in_round_trips() {
+    fn late_first_report_does_not_affect_round_trips() {
         let mut feedback = Feedback::default();
         // 5 ms there and 5 ms back; the clock of the other box is an hour ahead.
         let mut round_trip = |number: u64, late_us: u64| {

@@ -352,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn one_path_is_in_order_however_its_reports_come() {
+    fn one_path_is_in_order_whatever_its_reports() {
         let mut path = Path::new(10);
         assert!(!path.run(20_000, |n| 20_000 + 9 * (n % 1000), |n| 10_000 + mixed(n) % 200_000));
         assert_eq!(path.order.recent().late, 0);
@@ -362,7 +362,7 @@ mod tests {
     }
 
     #[test]
-    fn two_paths_of_different_times_are_found_within_two_seconds_and_their_end_after_the_hold() {
+    fn two_paths_are_found_and_cleared_in_time() {
         let two = |n: u64| if mixed(n).is_multiple_of(2) { 20_000 } else { 50_000 };
         for gap_ms in [5, 60] {
             let mut path = Path::new(gap_ms);
@@ -381,7 +381,7 @@ mod tests {
     }
 
     #[test]
-    fn a_step_of_the_path_and_a_little_reordering_are_no_imbalance() {
+    fn path_step_and_slight_reordering_are_no_imbalance() {
         let mut path = Path::new(5);
         // Every hundredth is held back until three have passed.
         let held = |n: u64| if n.is_multiple_of(100) { 36_000 } else { 20_000 };
@@ -395,7 +395,7 @@ mod tests {
     }
 
     #[test]
-    fn less_than_a_millisecond_is_none_and_a_clock_that_is_put_on_or_back_changes_no_order() {
+    fn submillisecond_gaps_and_clock_steps_change_no_order() {
         let mut path = Path::new(5);
         assert!(!path.run(5000, |n| if n.is_multiple_of(2) { 20_000 } else { 15_500 }, |_| 0));
         assert_eq!(path.order.total(&Tuning::DEFAULT).late, 0);
@@ -412,7 +412,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_receivebox_counted_before_its_restart_is_not_compared() {
+    fn counts_from_before_a_receivebox_restart_are_ignored() {
         let mut path = Path::new(5);
         path.run(3000, |_| 20_000, |_| 0);
         path.order.forget_receivebox(&Tuning::DEFAULT);

@@ -146,7 +146,9 @@ pub struct SampleBlock([u8; 64]);
 /// Bytes of the IP payload in a block.
 pub(super) const SAMPLED: usize = 24;
 
+/// IP protocol number of TCP (IANA).
 pub(super) const TCP: u8 = 6;
+/// IP protocol number of UDP (IANA).
 pub(super) const UDP: u8 = 17;
 /// Bytes of a TCP header without options (RFC 9293 section 3.1) ...
 pub(super) const TCP_HEADER: usize = 20;
@@ -339,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn what_changes_on_the_way_does_not_change_the_hash() {
+    fn mutable_header_fields_do_not_change_the_hash() {
         let sent = V4 { id: 7, payload: &tcp(1), ..V4::default() };
         let seen = V4 { ttl: 3, tos: 0xff, fragment_field: 0, ..sent };
         for version in VERSIONS {
@@ -361,7 +363,7 @@ mod tests {
     }
 
     #[test]
-    fn version_2_does_without_checksums_and_flags_and_tells_retransmissions_apart() {
+    fn version_2_skips_mutable_fields_and_distinguishes_retransmissions() {
         let hash = |frame: &[u8]| hash_of(BlockVersion::V2, frame);
         let first = v6(0, 6, &stamped(1, 7, 0x10));
         let mut other_checksum = first.clone();
@@ -387,7 +389,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fragment_and_what_is_neither_tcp_nor_udp_have_one_block_in_both_versions() {
+    fn fragments_and_other_protocols_ignore_block_version() {
         let payload: Vec<u8> = (0..60).collect();
         let fragment = |fragment_field, protocol| {
             V4 { fragment_field, protocol, payload: &payload, ..V4::default() }.frame()

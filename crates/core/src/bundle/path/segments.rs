@@ -194,7 +194,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn whatever_is_merged_on_the_way_the_same_packets_are_counted_and_sampled(
+        fn merged_packets_are_counted_and_sampled_as_sent(
             (is_v6, is_tcp, keeps_identification) in any::<(bool, bool, bool)>(),
             trains in trains(),
             cuts in prop::collection::vec(any::<bool>(), 1..50),
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_whole_segment_behind_an_ip_header_is_none() {
+    fn invalid_segments_behind_an_ip_header_are_rejected() {
         let flow = Flow { is_v6: false, is_tcp: true, keeps_identification: false };
         let whole = flow.frame(0, 0, &[1; 3000]);
         assert_eq!(SuperPacket::new(&whole, 1448, false).unwrap().segments().count(), 3);

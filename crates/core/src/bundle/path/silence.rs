@@ -8,11 +8,12 @@ use super::Path;
 use super::boundary::Mismatch;
 use crate::units::{Duration, Timestamp};
 
-/// Reason for giving up control.
-const UNREPORTED: &str = "packets leave, no report of them";
-const ALIKE: &str = "packets leave that cannot be told apart";
-const CHANGED: &str =
-    "packets leave, and reports come of none that left: is there NAT between the boxes?";
+/// Reason for giving up control: no reports arrive although packets leave.
+const UNREPORTED: &str = "packets leave, but no reports arrive";
+/// Reason for giving up control: reports arrive, but match several departures.
+const ALIKE: &str = "packets are too similar to match reports to them";
+/// Reason for giving up control: reports arrive, but match no departure, as behind NAT.
+const CHANGED: &str = "reports match no packet that left: is there NAT between the boxes?";
 
 /// A box that has not ticked for this long stood still. An idle box ticks once a second.
 const STOOD_STILL: Duration = Duration::from_millis(1500);

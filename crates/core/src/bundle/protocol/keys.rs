@@ -214,7 +214,7 @@ mod tests {
     const HEX: &str = "000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f";
 
     #[test]
-    fn every_bundle_direction_and_purpose_has_its_own_key() {
+    fn each_bundle_direction_and_purpose_has_its_key() {
         let key: PresharedKey = HEX.parse().unwrap();
         let tag = |bundle, direction| key.message_key(BundleId(bundle), direction).tag(b"message");
         let forward = tag(1, Direction::ToReceivebox);
@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bad_key_file_is_refused_with_its_line_and_without_its_content() {
+    fn bad_key_file_is_refused_without_its_content() {
         let cases = [
             ("# nothing\n\n".to_string(), KeyError::None),
             (format!("\n{}", &HEX[1..]), KeyError::Length { line: 2, found: 63 }),

@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn a_peer_goes_silent_after_500_ms_or_three_round_trips() {
+    fn peer_silent_after_500_ms_or_3_rtt() {
         for (rtt_ms, silent_ms) in [(None, 500), (Some(100), 500), (Some(300), 900)] {
             let rtt = rtt_ms.map(Duration::from_millis);
             let mut monitor = Monitor::new(at(0));
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn a_way_that_loses_most_messages_makes_no_silence_and_a_good_one_is_trusted_again() {
+    fn lossy_path_is_not_silence_and_recovers_trust() {
         let mut monitor = Monitor::new(at(0));
         let silence = |monitor: &Monitor, from: u64| {
             (from..).find(|ms| monitor.clone().poll(at(*ms), None)).map(|ms| ms - from)
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn a_peer_at_rest_is_silent_after_5_s_and_its_gaps_are_no_sign_of_loss() {
+    fn resting_peer_silent_after_5_s_without_loss() {
         let mut monitor = Monitor::new(at(0));
         monitor.heard(at(100));
         monitor.set_resting(true);

@@ -22,8 +22,9 @@ const WAIT: Duration = Duration::from_secs(2);
 const TRIES: u32 = 3;
 /// Time between searches, because a path may change (PMTU_RAISE_TIMER, RFC 8899 section 5.1.1).
 const AGAIN: Duration = Duration::from_secs(600);
-/// Bytes of an IPv4 or IPv6 header plus the UDP header.
+/// Bytes of an IPv4 header (20) plus the UDP header (8).
 const HEADERS_V4: u16 = 28;
+/// Bytes of an IPv6 header (40) plus the UDP header (8).
 const HEADERS_V6: u16 = 48;
 
 /// Result of a search.
@@ -176,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn a_shorter_path_is_found_to_the_byte_though_probes_are_lost() {
+    fn shorter_path_is_found_exactly_despite_lost_probes() {
         for path in [576, 1280, 1420, 1460, 1499] {
             for lost in [2, 3, u32::MAX] {
                 let (found, probes) = searched(1500, path, false, lost);
@@ -190,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn longer_packets_than_probes_may_be_are_tried_as_far_as_these_go() {
+    fn longer_packets_are_probed_up_to_the_maximum() {
         let tried = MAX_PROBE as u16 + HEADERS_V4;
         assert_eq!(
             searched(65_535, 65_535, false, u32::MAX).0,
@@ -199,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_sent_without_a_length_or_to_a_peer_that_does_not_answer() {
+    fn nothing_is_sent_without_length_or_answering_peer() {
         let now = Timestamp::from_nanos(1);
         let mut search = Search::new();
         assert_eq!(search.poll(now, true), None);

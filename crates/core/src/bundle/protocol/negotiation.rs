@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn the_lowest_version_that_both_build_is_in_force_and_then_they_are_silent() {
+    fn lowest_common_version_takes_effect_and_silences_offers() {
         let (v1, v2) = (Some(BlockVersion::V1), Some(BlockVersion::V2));
         let all = BlockVersions::ALL;
         let nat = |nat| all.with_nat(Some(nat));
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn with_an_older_box_version_1_is_in_force_if_any_is() {
+    fn older_box_gets_version_1_or_none() {
         for (versions, expected) in [
             (BlockVersions::ALL, Some(BlockVersion::V1)),
             (TWO, None),
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn boxes_rest_where_both_do_and_as_long_as_the_peer_is_the_one_that_does() {
+    fn boxes_rest_only_while_both_support_it() {
         let now = Timestamp::from_nanos(1);
         for are_resting in [[true, true], [true, false], [false, false]] {
             let mut ends = pair([Some(BlockVersions::ALL); 2], now);

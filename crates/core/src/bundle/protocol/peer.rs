@@ -11,6 +11,8 @@ use crate::units::Timestamp;
 const UNVERIFIED: u32 = 3;
 /// Reason if messages arrive but none verifies.
 pub const KEYS_DIFFER: &str = "the peer's messages do not verify: do the keys differ?";
+/// Reason if the peer has announced its stop and no new session has begun.
+pub const PEER_STOPPED: &str = "the receivebox stopped and closed the session";
 /// Reason if the peer is alive but nothing is measured with it.
 pub const NO_COMMON_VERSION: &str =
     "the peer does not sample as this box does: does `nat` differ, or is it of an older version?";
@@ -125,6 +127,11 @@ impl PeerWatch {
         self.unverified >= UNVERIFIED
     }
 
+    /// Whether the peer is silent because it has announced its stop.
+    pub(crate) fn is_stopped(&self) -> bool {
+        self.monitor.state() == Liveness::Silent && self.state == Some(BoxState::Stopping)
+    }
+
     /// Queues an event. At most one of each kind waits, so that the queue stays small if the host never asks.
     pub(crate) fn tell(&mut self, event: PeerEvent) {
         self.events.retain(|waiting| *waiting != event);
@@ -141,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn a_peer_that_comes_stops_and_comes_back_is_news_thrice() {
+    fn peer_start_stop_and_return_are_three_events() {
         use BoxState::{Shaping, Stopping};
         let mut peer = PeerWatch::new(Timestamp::ZERO);
         let states = [None, Some(Shaping), Some(Stopping), Some(Stopping), Some(Stopping)];
@@ -157,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_that_differ_are_told_once_and_only_while_nobody_is_heard() {
+    fn wrong_keys_are_reported_once_while_nothing_verifies() {
         let mut peer = PeerWatch::new(Timestamp::ZERO);
         (0..10).for_each(|_| peer.rejected(Reject::Replayed));
         assert!(!peer.is_unverified());
@@ -167,7 +174,7 @@ mod tests {
         peer.heard(Timestamp::from_nanos(1));
         assert!(!peer.is_unverified());
         (0..10).for_each(|_| peer.rejected(Reject::Forged));
-        assert!(!peer.is_unverified(), "anybody can send what does not verify");
+        assert!(!peer.is_unverified(), "any host can send messages that do not verify");
         assert!(peer.poll(Timestamp::from_nanos(600_000_000), None));
         assert_eq!(events(&mut peer), [PeerEvent::Alive, PeerEvent::Silent]);
     }

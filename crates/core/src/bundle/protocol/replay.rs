@@ -85,7 +85,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn each_number_inside_the_window_is_accepted_exactly_once(
+        fn each_number_in_the_window_is_accepted_once(
             start in 0..5000_u64,
             steps in prop::collection::vec((0..3_u8, 0..1500_u64), 1..400),
         ) {

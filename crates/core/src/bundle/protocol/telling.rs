@@ -6,9 +6,10 @@ use crate::units::Timestamp;
 
 /// Shortest time between two messages: ten a second.
 const SPACING: Duration = Duration::from_millis(100);
-/// First wait for an answer. It doubles each time up to the longest wait, so a peer that does not know the
-/// message type costs a datagram in ten seconds.
+/// First wait for an answer. It doubles each time up to [`LONGEST_WAIT`].
 const WAIT: Duration = Duration::from_millis(250);
+/// Longest wait for an answer. A peer that does not know the message type costs one datagram in
+/// this time.
 const LONGEST_WAIT: Duration = Duration::from_secs(10);
 
 /// One item that a box sends to the peer. A box answers only messages that ask for an answer.

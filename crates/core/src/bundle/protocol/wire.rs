@@ -81,13 +81,17 @@ pub const MESSAGE_DSCP: u8 = 48;
 /// Bytes of headers around a datagram: Ethernet 14, IPv4 20, UDP 8.
 pub const MESSAGE_HEADERS: ByteCount = ByteCount::new(42);
 
+/// First bytes of every datagram. A datagram without them is refused.
 const MAGIC: [u8; 4] = *b"FBAY";
+/// Bytes of the header in front of the messages of a datagram.
 const HEADER_LEN: usize = 24;
 /// Hash, epoch size and varints of 47, 42, 35 and 7 bits.
 const REPORT_LEN: usize = 8 + 1 + 7 + 6 + 5 + 1;
-/// Numbers of a report that are varints, and bytes of the longest one.
+/// Number of varints in a report.
 const REPORT_VARINTS: usize = 4;
+/// Bytes of the longest varint: 64 bits, seven in each byte.
 const VARINT_MAX: usize = 10;
+/// Value of the epoch-size byte that means "none"; other values are the binary logarithm.
 const NO_EPOCH_SIZE: u8 = 255;
 /// Type of a keepalive.
 const KEEPALIVE: u8 = 3;
@@ -169,8 +173,11 @@ pub struct Offer {
 }
 
 impl Offer {
+    /// Bit of `rests` in the byte of an offer.
     const RESTS: u8 = 0x80;
+    /// Bit of `counts_boxes` in the byte of an offer.
     const COUNTS_BOXES: u8 = 0x40;
+    /// Bit of `probes` in the byte of an offer. The bits below are the versions.
     const PROBES: u8 = 0x20;
 
     /// `None` if the box offers nothing.

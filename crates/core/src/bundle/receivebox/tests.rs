@@ -125,7 +125,7 @@ fn a_boundary_is_reported_at_once() {
 }
 
 #[test]
-fn other_keys_begin_a_session_and_keep_what_was_counted() {
+fn new_keys_start_a_session_and_keep_counts() {
     let mut bench = Bench::new();
     bench.announce(3);
     bench.see(8, 1500);
@@ -172,7 +172,7 @@ fn boundaries_of_the_same_instant_share_a_datagram() {
 }
 
 #[test]
-fn beyond_200_datagrams_a_second_reports_wait_5_ms_and_none_is_lost() {
+fn reports_beyond_200_per_second_are_batched() {
     let mut bench = Bench::new();
     bench.announce(0);
     // 500 boundaries a second at 96 Mbit/s.
@@ -218,7 +218,7 @@ fn a_slow_bundle_waits_20_ms_at_most() {
 }
 
 #[test]
-fn too_many_boundaries_are_dropped_oldest_first_and_counted() {
+fn excess_boundaries_drop_oldest_first_and_are_counted() {
     let mut bench = Bench::new();
     bench.announce(0);
     for n in 0..1000 {

@@ -152,7 +152,7 @@ impl Bench {
 }
 
 #[test]
-fn two_boxes_find_each_other_and_the_bundle_is_shaped() {
+fn boxes_find_each_other_and_shape_the_bundle() {
     let mut bench = Bench::new(SendboxConfig::default(), 1, Told::Packets);
     assert_eq!(bench.sendbox.decision().reason, "no authentic message");
     bench.run(1000);
@@ -218,7 +218,7 @@ fn a_dry_run_measures_and_shapes_nothing() {
 }
 
 #[test]
-fn other_keys_at_the_peer_are_given_as_the_reason() {
+fn wrong_keys_at_the_peer_are_the_reason() {
     let mut bench = Bench::new(SendboxConfig::default(), 2, Told::Packets);
     bench.run(2000);
     assert_eq!(bench.sendbox.decision().reason, KEYS_DIFFER);
@@ -231,7 +231,7 @@ fn other_keys_at_the_peer_are_given_as_the_reason() {
 }
 
 #[test]
-fn a_report_that_leaves_with_the_farewell_does_not_swallow_it() {
+fn report_sent_with_farewell_does_not_replace_it() {
     let mut bench = Bench::new(SendboxConfig::default(), 1, Told::Packets);
     bench.run(1000);
     bench.events.clear();
@@ -254,10 +254,11 @@ fn a_report_that_leaves_with_the_farewell_does_not_swallow_it() {
     bench.run(15);
     assert_eq!(bench.events, [PeerEvent::Stopping]);
     assert_eq!(bench.sendbox.rate(), None);
+    assert_eq!(bench.sendbox.decision().reason, PEER_STOPPED);
 }
 
 #[test]
-fn silence_is_judged_by_patience_that_grows_with_the_round_trip() {
+fn silence_timeout_grows_with_the_round_trip() {
     let mut bench = Bench::new(SendboxConfig::default(), 1, Told::Packets);
     bench.run(1000);
     bench.events.clear();
@@ -284,7 +285,7 @@ fn differences(bench: &Bench) -> [Option<usize>; 2] {
 }
 
 #[test]
-fn boxes_that_take_different_packets_say_so_until_one_is_mended() {
+fn differing_boxes_report_it_until_one_is_fixed() {
     let mut bench = Bench::new(SendboxConfig::default(), 1, Told::Packets);
     bench.sendbox.set_scope(bench.now, scope(&["10.1.2.0/24", "10.1.4.0/24"]));
     bench.receivebox.set_scope(bench.now, scope(&["10.1.2.0/24"]));
@@ -309,7 +310,7 @@ fn boxes_that_take_different_packets_say_so_until_one_is_mended() {
 }
 
 #[test]
-fn a_receivebox_that_knows_no_scopes_is_worked_with_as_ever() {
+fn receivebox_without_scopes_works_as_before() {
     let mut bench = Bench::new(SendboxConfig::default(), 1, Told::Packets);
     bench.first_unknown = 6;
     bench.sendbox.set_scope(bench.now, scope(&["10.1.2.0/24"]));
@@ -320,7 +321,7 @@ fn a_receivebox_that_knows_no_scopes_is_worked_with_as_ever() {
 }
 
 #[test]
-fn boxes_agree_on_a_version_of_the_block_and_go_on_after_a_restart() {
+fn boxes_agree_on_block_version_and_survive_restart() {
     let (all, two) = (BlockVersions::ALL, BlockVersions::of(BlockVersion::V2));
     for (mine, theirs, version) in [
         (all, all, BlockVersion::V1),
@@ -342,7 +343,7 @@ fn boxes_agree_on_a_version_of_the_block_and_go_on_after_a_restart() {
 }
 
 #[test]
-fn an_older_receivebox_samples_by_version_1_or_the_reason_says_that_it_cannot() {
+fn older_receivebox_uses_version_1_or_gives_reason() {
     let mut bench = Bench::new(SendboxConfig::default(), 1, Told::Packets);
     bench.first_unknown = 7;
     bench.sendbox.set_versions(bench.now, BlockVersions::ALL);
@@ -356,7 +357,7 @@ fn an_older_receivebox_samples_by_version_1_or_the_reason_says_that_it_cannot() 
 }
 
 #[test]
-fn a_receivebox_reports_nothing_to_an_older_sendbox_that_would_not_know_it() {
+fn receivebox_sends_no_reports_to_older_sendbox() {
     let mut bench = Bench::new(SendboxConfig::default(), 1, Told::Packets);
     bench.receivebox.set_versions(bench.now, BlockVersions::of(BlockVersion::V2));
     bench.run(3000);
@@ -366,7 +367,7 @@ fn a_receivebox_reports_nothing_to_an_older_sendbox_that_would_not_know_it() {
 }
 
 #[test]
-fn a_bundle_of_which_nothing_leaves_rests_and_wakes_with_its_next_packet() {
+fn idle_bundle_rests_and_wakes_with_a_packet() {
     let mut bench = Bench::new(SendboxConfig::default(), 1, Told::Packets);
     bench.sendbox.offer_rest(bench.now);
     bench.receivebox.offer_rest(bench.now);
@@ -391,12 +392,12 @@ fn a_bundle_of_which_nothing_leaves_rests_and_wakes_with_its_next_packet() {
     assert_eq!(bench.sendbox.peer().state(), Some(BoxState::Watching));
     bench.run(2000);
     assert!(bench.epochs.len() > matched + 10, "{} epochs", bench.epochs.len());
-    assert_eq!(bench.events, [PeerEvent::Alive], "nobody seemed silent");
+    assert_eq!(bench.events, [PeerEvent::Alive], "no peer seemed silent");
     assert_eq!(bench.sendbox.counters().reports_unmatched, 0);
 }
 
 #[test]
-fn a_bundle_does_not_rest_beside_a_box_that_does_not_and_one_at_rest_is_missed_after_5_s() {
+fn bundle_rests_only_if_both_support_it() {
     for rests in [false, true] {
         let mut bench = Bench::new(SendboxConfig::default(), 1, Told::Packets);
         bench.sendbox.offer_rest(bench.now);
@@ -416,7 +417,7 @@ fn a_bundle_does_not_rest_beside_a_box_that_does_not_and_one_at_rest_is_missed_a
 }
 
 #[test]
-fn the_path_mtu_is_found_and_found_again_with_another_session() {
+fn path_mtu_is_found_again_in_each_session() {
     let mut bench = Bench::new(SendboxConfig::default(), 1, Told::Packets);
     bench.longest = 1420 - 28;
     bench.sendbox.look_for_mtu(bench.now, 1500, false);
@@ -433,7 +434,7 @@ fn the_path_mtu_is_found_and_found_again_with_another_session() {
 }
 
 #[test]
-fn rates_are_of_packets_with_their_overhead_and_counters_are_not() {
+fn rates_include_overhead_and_counters_do_not() {
     let [bare, outer] = [0, 100].map(|bytes| {
         let mut bench = Bench::new(SendboxConfig::default(), 1, Told::Packets);
         bench.sendbox.set_overhead(Overhead { bytes });

@@ -45,8 +45,10 @@ pub const ALGORITHM: Algorithm = Algorithm {
     build: &build,
 };
 
-/// Weights of the source: how fast the rate moves to the bottleneck's, and the gain on delay.
+/// Share of the way from the send rate to the bottleneck rate in each decision (Nimbus source).
 const TOWARDS_BOTTLENECK: f64 = 0.8;
+/// Gain on the excess delay, in bottleneck rates (Nimbus source). A larger one drains a queue
+/// faster.
 const DELAY_GAIN: f64 = 0.5;
 /// Largest probe, as for the growth of a window.
 const PROBE_MAX: f64 = 0.125;
@@ -97,7 +99,7 @@ impl DelayLaw for BasicDelay {
             + bottleneck * (TOWARDS_BOTTLENECK - DELAY_GAIN * excess + self.probe);
         let window_binds = path.standing_s > 4.0 * path.target_s;
         self.reason = if window_binds {
-            "queue above four targets: bound to what is delivered"
+            "queue above four targets: window limited to delivered bytes"
         } else if self.probe > 0.0 {
             "queue empty: exploring"
         } else {

@@ -106,7 +106,7 @@ mod tests {
     use crate::cc::window::tests::{Fed, MSS};
 
     #[test]
-    fn growth_shrinks_towards_the_last_loss_and_is_bounded() {
+    fn growth_slows_near_last_loss_and_is_bounded() {
         let segments = |cwnd: u64| growth(cwnd * 1000, 200_000, 1000) as f64 / 1000.0;
         assert_eq!(segments(13), 1.0);
         assert_eq!(segments(100), 16.0);
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn a_loss_takes_a_fifth_and_one_below_the_last_lowers_the_aim() {
+    fn loss_takes_a_fifth_and_may_aim_lower() {
         let mut fed = Fed::new(&ALGORITHM, &[]);
         fed.ack(90);
         fed.lose();
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn ns3_waits_for_one_acknowledgement_more_than_it_counts() {
+    fn ns3_waits_for_one_extra_acknowledgement() {
         let mut fed = Fed::as_ns3("bic", &[]);
         fed.ack(90);
         fed.lose(); // 80 segments, 20 below the last loss: 80 / 5 = 16

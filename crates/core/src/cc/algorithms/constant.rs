@@ -22,8 +22,8 @@ pub const ALGORITHM: Algorithm = Algorithm {
 /// Smallest rate: a full packet in about 1.5 s.
 const RATE: Param<Rate> =
     Param::new("rate", "pacing rate").at_least(Rate::from_bits_per_sec(8_000));
-const CWND: Param<Fixed> =
-    Param::new("cwnd", "what may be outstanding: so many segments of the host, or bytes");
+/// Fixed window in segments or bytes. Without it the window is unlimited.
+const CWND: Param<Fixed> = Param::new("cwnd", "bytes or host segments that may be outstanding");
 
 /// A full packet, the smallest window in bytes.
 const FULL_PACKET: ByteCount = ByteCount::new(1514);
@@ -35,6 +35,7 @@ const PACKETS_MAX: u64 = 1_000_000;
 struct Fixed(Limit);
 
 impl Quantity for Fixed {
+    /// A value of `cwnd`.
     const WHAT: &'static str = "packets, 1p to 1000000p, or a size, 1514B or more";
     fn read(text: &str) -> Option<Self> {
         let is_window = |limit: &Limit| match *limit {
@@ -95,7 +96,7 @@ mod tests {
     use crate::spec::Value;
 
     #[test]
-    fn a_window_is_of_the_host_s_segments_or_of_bytes() {
+    fn window_is_in_host_segments_or_bytes() {
         let window = |text: &str| {
             let spec = Spec::named("const").with("cwnd", Value::Text(text.into()));
             let mut cc = ALGORITHM.build(&spec).ok()?;

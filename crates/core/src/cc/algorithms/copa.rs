@@ -154,6 +154,7 @@ impl Copa {
 }
 
 impl DelayLaw for Copa {
+    /// Copa finds its share next to another bundle even with a short target.
     const IS_SHORT_ON_SLOW_PATHS: bool = true;
 
     fn steer(&mut self, path: &Path, window: &DelayWindow) -> Steering {
@@ -161,7 +162,7 @@ impl DelayLaw for Copa {
         let limit = window.growth_limit_bytes.max(window.bytes);
         let mut window_bytes = (window.bytes + step).min(limit);
         if path.standing_s > 4.0 * path.target_s {
-            self.reason = "queue above four targets: clamped to what is delivered";
+            self.reason = "queue above four targets: window limited to delivered bytes";
             window_bytes = window_bytes.min(window.content_bytes + path.target_bytes);
         }
         window_bytes = window_bytes.max(MIN_WINDOW_MSS * window.mss_bytes);

@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mark_takes_half_of_alpha_from_the_window() {
+    fn mark_takes_half_of_alpha_from_the_window() {
         let mut sender = RoundSender::new(ALGORITHM.build(&Spec::named("dctcp")));
         for _ in 0..10 {
             sender.round(1_000);
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn a_loss_halves_and_in_ns3_hardly_reduces_without_marks() {
+    fn loss_halves_and_unmarked_ns3_hardly_reduces() {
         let mut plain = RoundSender::new(ALGORITHM.build(&Spec::named("dctcp")));
         assert_eq!(plain.event(CongestionEvent::Loss), 5 * MSS);
         let mut ns3 = RoundSender::as_ns3("dctcp");

@@ -76,7 +76,7 @@ impl WindowLaw for HighSpeed {
     }
 
     fn reason(&self) -> &'static str {
-        "growth by the window's size"
+        "growth depends on the window"
     }
 
     fn numbers(&self) -> Vec<(&'static str, f64)> {
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn a_window_of_500_segments_adds_6_and_loses_35_percent() {
+    fn window_of_500_adds_6_loses_35_percent() {
         let mut fed = Fed::new(&ALGORITHM, &[]);
         fed.ack(490);
         fed.lose();
@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn small_windows_are_reno_and_83000_segments_give_up_a_tenth() {
+    fn small_windows_are_reno_large_lose_a_tenth() {
         assert_eq!(response(1), (1, 50));
         assert_eq!(response(38), (1, 50));
         assert_eq!(response(39), (2, 44));

@@ -44,7 +44,9 @@ const RENO_FOR: Duration = Duration::from_secs(1);
 const MS_MAX: u64 = 1_000_000;
 /// One, of b.
 const ONE: u64 = 1024;
+/// Smallest b in units of 1/[`ONE`]: a loss leaves half of the window (H-TCP paper).
 pub(super) const BACKOFF_MIN: u64 = ONE / 2;
+/// Largest b in units of 1/[`ONE`]: a loss leaves 0.8 of the window (H-TCP paper).
 const BACKOFF_MAX: u64 = ONE * 4 / 5;
 
 #[derive(Clone)]
@@ -194,7 +196,7 @@ impl WindowLaw for HTcp {
     }
 
     fn reason(&self) -> &'static str {
-        "growth by the time since the last loss"
+        "growth depends on the time since the last loss"
     }
 
     fn numbers(&self) -> Vec<(&'static str, f64)> {
@@ -234,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn a_steady_rate_reduces_by_the_share_of_queue_within_bounds() {
+    fn steady_rate_reduces_by_queue_share_within_bounds() {
         let backoff = backoff_after_losses(75);
         assert!((0.65..0.70).contains(&backoff), "{backoff}"); // 50 / 75, max_rtt fading a little
         assert!((backoff_after_losses(51) - 0.8).abs() < 0.001);
@@ -242,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn ns3_leaves_out_of_its_rate_what_a_repair_acknowledges() {
+    fn ns3_excludes_repair_acknowledgements_from_its_rate() {
         // A segment a millisecond throughout, the first third of an epoch within a repair or not.
         let backoff = |repaired| {
             let mut fed = Fed::as_ns3("htcp", &[]);

@@ -27,7 +27,7 @@ use crate::units::{Duration, Timestamp};
 /// The registry entry.
 pub const ALGORITHM: Algorithm = Algorithm {
     name: "hybla",
-    summary: "grows over a long path as fast in time as Reno over 25 ms",
+    summary: "TCP Hybla: grows on a long path as fast as Reno on a 25 ms path",
     sources: &["Caini, Firrincieli: TCP Hybla, Int. J. Satellite Communications 22(5), 2004"],
     params: &[],
     needs: &[Field::Rtt],
@@ -40,6 +40,8 @@ pub const ALGORITHM: Algorithm = Algorithm {
 const RTT0: Duration = Duration::from_millis(25);
 /// One, of rho and of 2^rho - 1.
 pub(super) const ONE: u64 = 256;
+/// Largest rho, 16, in units of 1/[`ONE`]. It bounds the gain 2^rho - 1 on paths beyond 16
+/// reference round trips.
 const RHO_MAX: u64 = 16 * ONE;
 
 #[derive(Clone)]
@@ -100,7 +102,7 @@ impl WindowLaw for Hybla {
     }
 
     fn reason(&self) -> &'static str {
-        "as fast in time as the reference path"
+        "grows as fast as on the reference path"
     }
 
     fn numbers(&self) -> Vec<(&'static str, f64)> {
@@ -122,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_of_the_reference_round_trip_is_reno() {
+    fn reference_round_trip_is_reno() {
         let mut fed = at_rtt(25);
         fed.ack(10);
         assert_eq!(fed.cwnd(), 20 * MSS);
@@ -133,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn four_times_the_round_trip_grows_sixteen_segments_a_window() {
+    fn fourfold_round_trip_grows_sixteen_segments_per_window() {
         let mut fed = at_rtt(100);
         fed.ack(1);
         assert_eq!(fed.cwnd(), (10 + 15) * MSS); // 2^4 - 1 for one acknowledged

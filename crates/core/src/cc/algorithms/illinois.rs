@@ -39,9 +39,13 @@ pub const ALGORITHM: Algorithm = Algorithm {
 
 /// One, of alpha and beta.
 pub(super) const ONE: u64 = 1024;
+/// Least alpha in 1/[`ONE`]: segments of growth each round trip at the largest delay (paper: 0.3).
 const ALPHA_MIN: u64 = ONE * 3 / 10;
+/// Largest alpha in 1/[`ONE`]: segments of growth each round trip without a queue (paper: 10).
 const ALPHA_MAX: u64 = ONE * 10;
+/// Least beta in 1/[`ONE`]: share of the window that a loss takes without a queue (paper: 1/8).
 const BETA_MIN: u64 = ONE / 8;
+/// Largest beta in 1/[`ONE`]: share of the window that a loss takes with a long queue (paper: 1/2).
 const BETA_MAX: u64 = ONE / 2;
 /// Window in segments below which alpha and beta are Reno's.
 const ADAPTIVE_FROM: u64 = 15;
@@ -196,7 +200,7 @@ mod tests {
     use crate::cc::window::tests::{Fed, MSS};
 
     #[test]
-    fn alpha_falls_from_ten_to_three_tenths_with_the_mean_delay() {
+    fn alpha_falls_from_ten_with_mean_delay() {
         let mut law = Illinois::new();
         assert_eq!(law.next_alpha(0, 100_000), ALPHA_MAX);
         let at_most = law.next_alpha(100_000, 100_000);
@@ -210,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn alpha_returns_to_ten_after_five_round_trips_of_low_delay() {
+    fn alpha_returns_after_five_low_delay_round_trips() {
         let mut law = Illinois::new();
         law.alpha = law.next_alpha(50_000, 100_000);
         for _ in 1..LOW_DELAY_ROUNDS {
@@ -220,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn beta_rises_linearly_from_an_eighth_to_a_half() {
+    fn beta_rises_linearly_from_eighth_to_half() {
         assert_eq!(beta(10_000, 100_000), ONE / 8);
         assert_eq!(beta(45_000, 100_000), (ONE / 8 + ONE / 2) / 2);
         assert_eq!(beta(80_000, 100_000), ONE / 2);
@@ -228,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn without_queueing_delay_a_loss_takes_an_eighth_and_a_window_adds_ten() {
+    fn without_queue_loss_takes_eighth_growth_is_ten() {
         let mut fed = Fed::new(&ALGORITHM, &[]);
         let rtt = Duration::from_millis(50);
         fed.rtt = Some(RttSample { latest: rtt, min: rtt });

@@ -42,12 +42,15 @@ pub const ALGORITHM: Algorithm = Algorithm {
     build: &|spec| Ok(WindowControl::boxed(Ledbat::read(spec)?)),
 };
 
+/// Queueing delay to hold; RFC 6817 allows at most 100 ms. A lower one yields to other traffic
+/// earlier.
 const TARGET: Param<Duration> = Param::new("target", "queueing delay to hold")
     .or(Duration::from_millis(100))
     .within(Duration::from_millis(1)..=Duration::from_millis(100));
 
-/// Minutes of base delays (RFC 6817, BASE_HISTORY).
+/// Number of one-minute minima in the base delay (RFC 6817, BASE_HISTORY).
 const BASE_MINUTES: usize = 10;
+/// Time span of one minimum of the base delay.
 const MINUTE: Duration = Duration::from_secs(60);
 /// Measurements of the current delay (RFC 6817, CURRENT_FILTER).
 const CURRENT_SAMPLES: usize = 4;
@@ -232,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_queue_grows_the_window_by_a_segment_a_round_and_half_the_target_by_half() {
+    fn window_growth_is_proportional_to_distance_below_target() {
         let mut sender = sender();
         let grown = sender.round(40_000) - 10 * MSS;
         assert!((MSS * 9 / 10..=MSS).contains(&grown), "{grown}");
@@ -242,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn half_the_target_too_much_shrinks_it_by_half_a_segment_a_round_down_to_two() {
+    fn window_shrinks_above_target_down_to_two_segments() {
         let mut sender = sender();
         let before = sender.round(40_000);
         assert_eq!(before - sender.round(190_000), MSS / 2);
@@ -268,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn a_loss_halves_and_only_ns3_has_a_slow_start() {
+    fn loss_halves_and_only_ns3_has_slow_start() {
         let mut plain = sender();
         assert_eq!(plain.event(CongestionEvent::Loss), 5 * MSS);
         let mut ns3 = RoundSender::as_ns3("ledbat");
@@ -283,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn in_ns3_a_full_window_grows_only_by_what_the_end_of_a_repair_acknowledges() {
+    fn ns3_full_window_grows_only_when_repair_ends() {
         // Traced in ns-3.37: 29.5 segments, 63 acknowledged at 1 ms of queueing: 31.614.
         let mss = 1448;
         let mut cc = super::super::ns3::built("ledbat", &[]);

@@ -44,6 +44,7 @@ pub const ALGORITHM: Algorithm = Algorithm {
     build: &|spec| Ok(WindowControl::boxed(LedbatPp::read(spec)?)),
 };
 
+/// Queueing delay to hold (LEDBAT++ draft: 60 ms). A lower one yields to other traffic earlier.
 const TARGET: Param<Duration> = Param::new("target", "queueing delay to hold")
     .or(Duration::from_millis(60))
     .within(Duration::from_millis(1)..=Duration::from_millis(100));
@@ -229,7 +230,7 @@ impl WindowLaw for LedbatPp {
     fn reason(&self) -> &'static str {
         match self.pace {
             Pace::Frozen(..) => "slowdown: lets the queue drain",
-            Pace::Ramping(_) => "slowdown: back to the window before",
+            Pace::Ramping(_) => "slowdown: returning to the earlier window",
             Pace::Starting | Pace::Steady(_) if self.queueing() > self.target => {
                 "delay above target"
             }

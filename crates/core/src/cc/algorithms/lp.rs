@@ -36,7 +36,7 @@ use crate::units::{Duration, Timestamp};
 /// The registry entry.
 pub const ALGORITHM: Algorithm = Algorithm {
     name: "lp",
-    summary: "TCP-LP: halves at a rise of the delay, goes to one segment at the next",
+    summary: "TCP-LP: halves when the delay rises, then falls to one segment if it stays high",
     sources: &["Kuzmanovic, Knightly: TCP-LP, IEEE/ACM ToN 14(4), 2006", "linux/net/ipv4/tcp_lp.c"],
     params: &[],
     needs: &[Field::Rtt],
@@ -57,6 +57,7 @@ const SMOOTHING: u64 = 8;
 const SMOOTHED_PACKETS_MAX: u64 = 64;
 /// Longest delay, so that eight of it and one more fit in 64 bits.
 const DELAY_MAX: u64 = u64::MAX / 64;
+/// Nanoseconds in a millisecond: delays are taken in whole milliseconds.
 const MILLISECOND: u64 = 1_000_000;
 
 #[derive(Clone, Debug)]
@@ -281,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn a_delay_above_the_threshold_halves_once_and_the_next_goes_to_one_segment() {
+    fn high_delay_halves_once_then_leaves_one_segment() {
         let mut sender = grown();
         let before = sender.cwnd();
         assert_eq!(sender.round(44_000), before / 2);
@@ -289,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn an_inference_phase_lasts_three_round_trips_without_growth() {
+    fn inference_phase_lasts_three_round_trips_without_growth() {
         let mut sender = grown();
         let halved = sender.round(44_000);
         assert_eq!([sender.round(40_000), sender.round(40_000), sender.round(40_000)], [halved; 3]);
@@ -305,19 +306,19 @@ mod tests {
     }
 
     #[test]
-    fn in_ns3_slow_start_goes_on_after_an_indication() {
+    fn ns3_slow_start_continues_after_an_indication() {
         let mut sender = RoundSender::new(Ok(WindowControl::boxed(Lp::as_ns3())));
         sender.extra.one_way = Some(Duration::from_millis(20));
         sender.round(40_000);
         let before = sender.cwnd();
         let grown = before / 2 + before;
         sender.extra.one_way = Some(Duration::from_millis(60));
-        assert_eq!(sender.round(80_000), grown, "halved, then grown by what was acknowledged");
+        assert_eq!(sender.round(80_000), grown, "halved, then grown by the acknowledged bytes");
         assert_eq!(sender.ssthresh(), None);
     }
 
     #[test]
-    fn in_ns3_a_repair_ends_at_ssthresh_whatever_it_indicated() {
+    fn ns3_repair_ends_at_ssthresh_whatever_it_indicated() {
         let mut sender = RoundSender::new(Ok(WindowControl::boxed(Lp::as_ns3())));
         sender.extra.one_way = Some(Duration::from_millis(20));
         sender.round(40_000);

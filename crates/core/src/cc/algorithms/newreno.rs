@@ -55,6 +55,6 @@ impl WindowLaw for NewReno {
     }
 
     fn reason(&self) -> &'static str {
-        "one segment a round trip"
+        "one segment per round trip"
     }
 }

@@ -69,7 +69,7 @@ use crate::units::{ByteCount, Duration, Rate, Timestamp};
 /// The registry entry.
 pub const ALGORITHM: Algorithm = Algorithm {
     name: "nimbus",
-    summary: "Nimbus: pulses, and competes with what answers them",
+    summary: "Nimbus: sends pulses and competes with traffic that responds",
     sources: &[
         "Goyal et al.: Elasticity detection, SIGCOMM 2022",
         "Cangialosi et al.: Site-to-site internet traffic control, EuroSys 2021",
@@ -84,6 +84,7 @@ pub const ALGORITHM: Algorithm = Algorithm {
 
 /// Time between two decisions; each decision is a sample of the spectra.
 const STEP: Duration = Duration::from_millis(10);
+/// [`STEP`] in seconds.
 const STEP_S: f64 = 0.01;
 /// Least rate over mu.
 const FLOOR: f64 = 0.05;
@@ -93,11 +94,14 @@ const FLOW_WINDOW: f64 = 2.0;
 const MU_WINDOW_S: f64 = 60.0;
 /// Longest time that one measurement can add to it.
 const MU_STEP_S: f64 = 1.0;
-/// Elasticity from which on to compete, and below which no longer.
+/// Elasticity above which the sendbox competes with cross traffic.
 const COMPETE_ABOVE: f64 = 2.25;
+/// Elasticity below which the sendbox returns to delay mode. The gap to [`COMPETE_ABOVE`] prevents
+/// oscillation.
 const DELAY_BELOW: f64 = 2.0;
-/// Time after the start, and after a switch to competitive mode, in which the mode stays (seconds).
+/// Time after the start in which the mode stays (seconds).
 const FIRST_SWITCH_S: f64 = 15.0;
+/// Shortest time in competitive mode (seconds).
 const COMPETE_S: f64 = 5.0;
 
 fn build(spec: &Spec) -> Result<Box<dyn CongestionControl>, SpecError> {
@@ -267,14 +271,14 @@ impl Nimbus {
                     None => Mode::Competing(Passing::new(before, self.backlog_bytes)),
                     Some(_) => Mode::Alone(Reno::new(before * seen.rtt_s, self.mss_bytes)),
                 };
-                self.reason = "others answer the pulses";
+                self.reason = "cross traffic responds to the pulses";
             }
             Mode::Competing(_) | Mode::Alone(_)
                 if elasticity < DELAY_BELOW && now_s - shaping.switched_s >= COMPETE_S =>
             {
                 shaping.mode = Mode::Delay;
                 self.law.restart(now_s, seen);
-                self.reason = "others do not answer the pulses";
+                self.reason = "cross traffic does not respond to the pulses";
             }
             _ => return,
         }
@@ -348,10 +352,10 @@ impl CongestionControl for Nimbus {
 
     fn on_event(&mut self, now: Timestamp, event: CongestionEvent) {
         match event {
-            CongestionEvent::FeedbackLost => self.start_anew("feedback was lost"),
+            CongestionEvent::FeedbackLost => self.start_anew("waiting for reports"),
             CongestionEvent::Loss => self.on_loss(now),
             CongestionEvent::Rto if self.slow_start_bytes.is_some() => {
-                self.start_anew("a timeout");
+                self.start_anew("timeout");
                 self.slow_start_bytes = Some(self.mss_bytes);
             }
             CongestionEvent::RttShift(nanos) => self.shift(nanos as f64 * 1e-9),

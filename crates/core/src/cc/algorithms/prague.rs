@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_mark_ends_slow_start_with_half_of_the_window() {
+    fn first_mark_ends_slow_start_at_half_window() {
         let mut sender = sender();
         assert_eq!(round(&mut sender, 30, 0.0), 20 * MSS);
         assert_eq!(round(&mut sender, 30, 1.0), 10 * MSS);
@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn alpha_tends_to_the_share_of_marked_bytes_by_a_sixteenth_in_25_ms() {
+    fn alpha_follows_marked_share_every_25_ms() {
         for (rtt_ms, rounds) in [(50, 1), (5, 5)] {
             let mut sender = sender();
             round(&mut sender, rtt_ms, 1.0);
@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn below_25_ms_a_rate_grows_as_at_25_ms() {
+    fn shorter_round_trips_grow_as_at_25_ms() {
         for (rtt_ms, rounds, segments) in [(50, 4, 4.0), (25, 4, 4.0), (5, 100, 4.0)] {
             let mut sender = sender();
             round(&mut sender, rtt_ms, 1.0);
@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn marks_reduce_once_in_25_ms_and_what_is_marked_does_not_grow() {
+    fn marks_reduce_once_per_25_ms_without_growth() {
         let mut sender = sender();
         round(&mut sender, 10, 1.0);
         let halved = sender.cwnd();
@@ -308,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn a_loss_leaves_half_of_what_was_there_before_the_marks_of_its_round() {
+    fn loss_halves_the_window_from_before_its_marks() {
         let mut sender = sender();
         assert_eq!(round(&mut sender, 30, 0.0), 20 * MSS);
         assert_eq!(sender.event(CongestionEvent::Loss), 10 * MSS);
@@ -318,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn the_pace_is_the_window_in_a_round_trip_and_twice_that_in_slow_start() {
+    fn pace_is_window_per_round_doubled_in_startup() {
         let mut sender = sender();
         assert_eq!(sender.cc.send_limits().pacing_rate, None);
         for (share, times) in [(0.0, 2), (1.0, 1)] {

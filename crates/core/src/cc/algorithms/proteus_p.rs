@@ -35,8 +35,11 @@ struct Primary {
 }
 
 impl Goal for Primary {
+    /// Three pairs, so that a majority can decide under noise.
     const PAIRS: usize = 3;
+    /// Two of three pairs suffice for a higher rate.
     const RISING: usize = 2;
+    /// The rate falls only if all three pairs agree.
     const FALLING: usize = 3;
 
     fn utility(&mut self, outcome: &Outcome) -> f64 {

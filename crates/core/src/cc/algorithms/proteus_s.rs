@@ -18,7 +18,7 @@ use super::{Algorithm, Field};
 /// The registry entry.
 pub const ALGORITHM: Algorithm = Algorithm {
     name: "proteus_s",
-    summary: "PCC Proteus, scavenger: yields where others make the round trip vary",
+    summary: "PCC Proteus, scavenger: yields when other flows make the round trip vary",
     sources: &["Meng et al.: PCC Proteus, SIGCOMM 2020", "PCCproject/PCC-Uspace"],
     params: &[],
     needs: &[Field::Rtt, Field::Lost],
@@ -38,8 +38,11 @@ struct Scavenger {
 }
 
 impl Goal for Scavenger {
+    /// Two pairs, as in Vivace.
     const PAIRS: usize = 2;
+    /// The rate rises only if both pairs agree.
     const RISING: usize = 2;
+    /// The rate falls only if both pairs agree.
     const FALLING: usize = 2;
 
     fn utility(&mut self, outcome: &Outcome) -> f64 {

@@ -48,7 +48,7 @@ impl WindowLaw for Scalable {
     }
 
     fn reason(&self) -> &'static str {
-        "a fixed share of the window a round trip"
+        "a fixed share of the window per round trip"
     }
 }
 
@@ -58,7 +58,7 @@ mod tests {
     use crate::cc::window::tests::{Fed, MSS};
 
     #[test]
-    fn large_windows_grow_by_a_hundredth_and_lose_an_eighth() {
+    fn large_windows_grow_a_hundredth_lose_an_eighth() {
         let mut fed = Fed::new(&ALGORITHM, &[]);
         fed.ack(790);
         fed.lose();

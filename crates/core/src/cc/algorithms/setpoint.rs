@@ -21,7 +21,7 @@ use crate::spec::{Spec, SpecError};
 /// The registry entry.
 pub const ALGORITHM: Algorithm = Algorithm {
     name: "setpoint",
-    summary: "holds a queue of 6 packets or 0.75 ms by an integral law",
+    summary: "holds a queue of 6 packets or 0.75 ms by an integral controller",
     sources: &["this project: cc/setpoint.rs"],
     params: &[&FLOW],
     needs: &[Field::Rtt, Field::DeliveryRate],
@@ -89,7 +89,7 @@ impl Setpoint {
 impl DelayLaw for Setpoint {
     fn steer(&mut self, path: &Path, window: &DelayWindow) -> Steering {
         let window_bytes = if path.standing_s > 3.0 * path.target_s {
-            self.reason = "queue above three set points: clamped to what is delivered";
+            self.reason = "queue above three set points: window limited to delivered bytes";
             self.empty_s = 0.0;
             window.bytes.min(window.content_bytes + path.target_bytes / 2.0)
         } else {

@@ -40,13 +40,16 @@ pub const ALGORITHM: Algorithm = Algorithm {
     build: &|spec| Ok(WindowControl::boxed(Vegas::read(spec)?)),
 };
 
+/// Paper's alpha (Linux: 2).
 const ALPHA: Param<u64> = Param::new("alpha", "segments in the queue below which the window grows")
     .or(2)
     .within(1..=THRESHOLD_MAX)
     .also(", at most beta");
+/// Paper's beta (Linux: 4). A larger one keeps a longer queue.
 const BETA: Param<u64> = Param::new("beta", "segments in the queue above which the window shrinks")
     .or(4)
     .within(1..=THRESHOLD_MAX);
+/// Paper's gamma (Linux: 1). A larger one leaves slow start later, with a longer queue.
 const GAMMA: Param<u64> = Param::new("gamma", "segments in the queue above which slow start ends")
     .or(1)
     .within(1..=THRESHOLD_MAX);
@@ -180,10 +183,10 @@ impl WindowLaw for Vegas {
         match self.reason {
             Reason::NoRound => "no round yet",
             Reason::NoQueue => "slow start without a queue",
-            Reason::HasQueue => "slow start has made a queue",
+            Reason::HasQueue => "slow start has built a queue",
             Reason::AboveBeta => "queue above beta",
             Reason::BelowAlpha => "queue below alpha",
-            Reason::AsWanted => "queue as wanted",
+            Reason::AsWanted => "queue between alpha and beta",
             Reason::Loss => "loss",
         }
     }
@@ -201,7 +204,7 @@ mod tests {
     use crate::spec::Value;
 
     #[test]
-    fn slow_start_doubles_until_a_segment_stands_in_the_queue() {
+    fn slow_start_doubles_until_a_segment_is_queued() {
         let mut sender = RoundSender::new(ALGORITHM.build(&Spec::named("vegas")));
         assert_eq!([sender.round(40_000), sender.round(40_000)], [20_000, 40_000]);
         // 40 segments for 44 ms: 3.6 stand in the queue.
@@ -210,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn avoidance_holds_two_to_four_segments_in_the_queue() {
+    fn avoidance_holds_two_to_four_queued_segments() {
         let mut sender = RoundSender::new(ALGORITHM.build(&Spec::named("vegas")));
         [40_000, 40_000, 44_000].iter().for_each(|rtt| _ = sender.round(*rtt));
         let cwnd = sender.cwnd();
@@ -221,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn a_loss_halves_the_window_and_in_ns3_takes_a_segment() {
+    fn loss_halves_and_takes_one_segment_in_ns3() {
         let mut plain = RoundSender::new(ALGORITHM.build(&Spec::named("vegas")));
         plain.cc.on_event(Timestamp::ZERO, CongestionEvent::Loss);
         assert_eq!(plain.cwnd(), 5 * MSS);
@@ -231,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn in_whole_segments_one_and_a_half_in_the_queue_are_two() {
+    fn queue_of_1_5_segments_rounds_to_two() {
         let law = Vegas { is_in_segments: true, ..Vegas::default() };
         let mut sender = RoundSender::new(Ok(WindowControl::boxed(law)));
         [40_000, 40_000, 44_000].iter().for_each(|rtt| _ = sender.round(*rtt));

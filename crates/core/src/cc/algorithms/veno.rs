@@ -23,7 +23,7 @@ use crate::units::Timestamp;
 /// The registry entry.
 pub const ALGORITHM: Algorithm = Algorithm {
     name: "veno",
-    summary: "TCP Veno: Reno that takes a loss without a queue for random",
+    summary: "TCP Veno: Reno that treats losses without a queue as random",
     sources: &["Fu, Liew: TCP Veno, IEEE JSAC 21(2), 2003"],
     params: &[&BETA],
     needs: &[Field::Rtt],
@@ -32,10 +32,9 @@ pub const ALGORITHM: Algorithm = Algorithm {
     build: &|spec| Ok(WindowControl::boxed(Veno::read(spec)?)),
 };
 
+/// Paper's beta (Linux: 3). A larger one takes more losses for random.
 const BETA: Param<u64> =
-    Param::new("beta", "segments in the queue from which a loss is congestion")
-        .or(3)
-        .within(1..=1000);
+    Param::new("beta", "queued segments from which on a loss is congestion").or(3).within(1..=1000);
 
 #[derive(Clone, Debug)]
 pub(super) struct Veno {
@@ -96,7 +95,7 @@ impl WindowLaw for Veno {
     }
 
     fn reason(&self) -> &'static str {
-        "a loss counts by the queue"
+        "reduction by the queue at the loss"
     }
 
     fn numbers(&self) -> Vec<(&'static str, f64)> {
@@ -121,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn it_grows_a_segment_a_window_without_a_queue_and_half_of_it_with_one() {
+    fn growth_is_halved_while_a_queue_exists() {
         let mut sender = in_avoidance();
         let grown = sender.round(40_000) - 16 * MSS;
         assert!((MSS * 9 / 10..=MSS).contains(&grown), "{grown}");
@@ -131,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn a_loss_takes_a_fifth_without_a_queue_and_half_with_one() {
+    fn loss_takes_fifth_or_with_queue_half() {
         let mut random = in_avoidance();
         let before = random.round(40_000);
         assert_eq!(random.event(CongestionEvent::Loss), before * 4 / 5);

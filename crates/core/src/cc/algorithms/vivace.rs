@@ -37,8 +37,11 @@ const SLOPE_MIN: f64 = 0.01;
 struct Vivace;
 
 impl Goal for Vivace {
+    /// Two pairs in a probe (Vivace paper).
     const PAIRS: usize = 2;
+    /// The rate rises only if both pairs agree.
     const RISING: usize = 2;
+    /// The rate falls only if both pairs agree.
     const FALLING: usize = 2;
 
     fn utility(&mut self, outcome: &Outcome) -> f64 {

@@ -124,7 +124,7 @@ impl WindowLaw for Westwood {
     }
 
     fn reason(&self) -> &'static str {
-        "a loss leaves what the path delivers"
+        "after a loss: delivered rate times base round trip"
     }
 
     fn numbers(&self) -> Vec<(&'static str, f64)> {
@@ -140,7 +140,7 @@ mod tests {
     use crate::spec::Spec;
 
     #[test]
-    fn a_loss_leaves_the_delivered_rate_times_the_base() {
+    fn loss_leaves_delivered_rate_times_base() {
         let mut sender = RoundSender::new(ALGORITHM.build(&Spec::named("westwood")));
         sender.round(40_000);
         sender.event(CongestionEvent::Loss);

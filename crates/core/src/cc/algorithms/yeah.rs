@@ -113,7 +113,7 @@ impl Yeah {
         let part = |bytes| part(bytes, mss);
         let mut cwnd = part(window.cwnd());
         if is_long && cwnd > self.reno {
-            self.reason = "slow: taking the queue back";
+            self.reason = "slow: draining its own queue";
             cwnd = (cwnd - self.queued.min(part(cwnd >> EPSILON))).max(self.reno);
             window.set_cwnd(cwnd);
             window.set_ssthresh(cwnd);
@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn a_queue_above_80_segments_is_taken_back_at_once() {
+    fn queue_above_80_segments_is_drained_at_once() {
         let mut sender = grown(Yeah::new());
         // 640 segments for 50 ms: 128 stand in the queue. Growth of the round follows: a segment.
         let cwnd = sender.round(50_000);
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn growth_is_a_hundredth_of_the_window_while_fast_and_a_segment_while_slow() {
+    fn growth_is_scalable_when_fast_reno_when_slow() {
         let mut sender = grown(Yeah::new());
         sender.round(50_000);
         let before = sender.cwnd();
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn a_loss_takes_an_eighth_and_half_once_reno_flows_compete() {
+    fn loss_takes_eighth_or_half_against_reno() {
         let mut alone = grown(Yeah::new());
         assert_eq!(alone.event(CongestionEvent::Loss), 560 * MSS);
         let mut competing = grown(Yeah::new());
@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn in_ns3_fast_rounds_and_losses_move_whole_segments() {
+    fn ns3_fast_rounds_and_losses_move_whole_segments() {
         let mut sender = RoundSender::as_ns3("yeah");
         assert_eq!(sender.event(CongestionEvent::Loss), 9 * MSS, "1 of 10, not 1.25");
         sender.event(CongestionEvent::RecoveryEnd);

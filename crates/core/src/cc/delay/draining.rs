@@ -8,10 +8,11 @@ use crate::units::Timestamp;
 
 /// Time between drains, as for BBR's min RTT filter (draft-ietf-ccwg-bbr-06, BBR.MinRTTFilterLen).
 const DRAIN_PERIOD_S: f64 = 10.0;
-/// The first periodic drain and every fourth goes below the base by this much, though no deeper than
-/// [`DEEP`]. Bundles that have learnt the same base behind their common queue make up for each
-/// other's shallow drains.
+/// Time by which the first and every [`BELOW_BASE_EVERY`]th periodic drain goes below the base
+/// (seconds), though no deeper than [`DEEP`]. Bundles that have learnt the same base behind their
+/// common queue make up for each other's shallow drains.
 const BELOW_BASE_S: f64 = 7.5e-3;
+/// Periodic drains from one that goes below the base to the next.
 const BELOW_BASE_EVERY: u32 = 4;
 /// Deep drains in a row before the verdict is left open until the next period.
 const DRAIN_ATTEMPTS: u32 = 3;
@@ -61,7 +62,7 @@ impl<L: DelayLaw> DelayControl<L> {
             let goes_below = self.periodic_drains.is_multiple_of(BELOW_BASE_EVERY);
             let undershoot = if goes_below { BELOW_BASE_S / path.base_s } else { SHALLOW };
             self.periodic_drains += 1;
-            self.start_drain(path, undershoot.min(DEEP), "periodic");
+            self.start_drain(path, undershoot.min(DEEP), "periodic drain");
             return true;
         }
         false
@@ -117,7 +118,7 @@ impl<L: DelayLaw> DelayControl<L> {
             DrainVerdict::Confirmed(_) => {
                 // The window of the algorithm is more accurate than a maximum of noisy rates.
                 self.set_window(self.window_bytes.min(window_before), path);
-                self.reason = "base confirmed";
+                self.reason = "base round trip confirmed";
             }
             DrainVerdict::Longer(base_s)
                 if longer_s.is_some_and(|it| (base_s - it).abs() <= tolerance_s(path)) =>
@@ -126,13 +127,13 @@ impl<L: DelayLaw> DelayControl<L> {
                 self.drained_base_s = base_s;
                 self.set_window(drain.rate_before * base_s, path);
                 self.next_drain_s = self.now_s + self.jittered(10.0 * path.loop_s);
-                self.reason = "path longer";
+                self.reason = "base round trip has grown";
             }
             DrainVerdict::Queueing if !drain.is_deep() => {
-                self.follow_up(drain, path, DEEP, "base in doubt");
+                self.follow_up(drain, path, DEEP, "base round trip in doubt");
             }
             DrainVerdict::Longer(base_s) if longer_s.is_none() => {
-                self.follow_up(drain, path, DEEPER, "path longer?");
+                self.follow_up(drain, path, DEEPER, "testing whether the path is longer");
                 self.longer_s = Some(base_s);
             }
             DrainVerdict::Longer(_) | DrainVerdict::Queueing if drain.attempt < DRAIN_ATTEMPTS => {
@@ -140,9 +141,9 @@ impl<L: DelayLaw> DelayControl<L> {
             }
             DrainVerdict::Longer(_) | DrainVerdict::Queueing => {
                 self.set_window(drain.rate_before * path.base_s + path.target_bytes / 2.0, path);
-                self.reason = "competing traffic has a queue";
+                self.reason = "cross traffic keeps a queue";
             }
-            DrainVerdict::Unknown => self.reason = "drain without traffic",
+            DrainVerdict::Unknown => self.reason = "too little traffic during the drain",
         }
     }
 
@@ -166,13 +167,13 @@ impl<L: DelayLaw> DelayControl<L> {
         self.phase = if is_over { DelayPhase::Measuring } else { DelayPhase::Releasing(release) };
         self.measure(now, path);
         if matches!(self.phase, DelayPhase::Releasing(_)) {
-            self.reason = "letting go what the probe held back";
+            self.reason = "sending the backlog of the probe";
         }
     }
 
     /// The base has come down, and it is not known how much further it must fall. So the next drain
     /// goes twice as far.
     fn drain_again(&mut self, fell_s: f64, path: &Path) {
-        self.start_drain(path, 2.0 * fell_s / path.base_s, "base fell");
+        self.start_drain(path, 2.0 * fell_s / path.base_s, "base round trip fell");
     }
 }

@@ -20,8 +20,10 @@ use crate::cc::estimators::{Path, SlidingMax};
 
 /// Round trips in which the queue must be nearly empty once.
 const ROUNDS: usize = 5;
-/// Nearly empty over the largest queue of these round trips (paper), and at least this many targets.
+/// Share of the largest queue of the last [`ROUNDS`] round trips that counts as nearly empty
+/// (paper).
 const NEARLY_EMPTY: f64 = 0.1;
+/// A queue of up to this many targets always counts as nearly empty.
 const TARGETS: f64 = 3.0;
 /// Time over which the fastest delivery counts as the capacity (seconds).
 const MEMORY_S: f64 = 10.0;
@@ -105,7 +107,7 @@ impl<L: DelayLaw> DelayControl<L> {
     pub(super) fn compete_alone(&mut self, path: &Path) {
         let Some(rival) = &self.rival else { return };
         self.window_bytes = rival.window(path, self.window_bytes).max(self.min_window_bytes());
-        self.reason = "others fill the buffer";
+        self.reason = "cross traffic fills the buffer";
     }
 }
 
@@ -133,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn a_queue_that_stands_for_five_round_trips_is_competed_with_until_it_is_nearly_empty() {
+    fn lasting_queue_is_competed_with_until_nearly_empty() {
         let mut rival = Rival::default();
         let seen = observe(&mut rival, 1.0, &[0.03; 60]);
         // The fifth round trip of 80 ms begins after four.
@@ -144,14 +146,14 @@ mod tests {
     }
 
     #[test]
-    fn a_queue_of_its_own_is_no_reason_to_compete() {
+    fn own_queue_is_no_reason_to_compete() {
         let mut rival = Rival::default();
         let swings = [0.6e-3, 1.5e-3, 2.2e-3].repeat(100);
         assert!(observe(&mut rival, 1.0, &swings).iter().all(|competes| !competes));
     }
 
     #[test]
-    fn a_flow_dares_a_segment_more_a_round_trip_and_half_after_a_loss() {
+    fn competing_flow_adds_segment_and_halves_on_loss() {
         let mut rival = Rival { inverse_delta_bytes: Some(30_000.0), ..Rival::default() };
         let path = Path { fresh_s: 0.0, ..path() };
         assert_eq!(rival.window(&path, 150_000.0), 180_000.0, "an empty queue");

@@ -17,7 +17,7 @@ fn flow(name: &str, buffer: u32) -> Flow {
 }
 
 #[test]
-fn a_single_flow_fills_a_path_of_16_mbits_with_a_short_queue() {
+fn single_flow_fills_the_path_with_short_queue() {
     for name in ["basic_delay", "copa", "setpoint"] {
         let mut flow = flow(name, 100);
         flow.run(5, |_| {});
@@ -36,7 +36,7 @@ fn a_single_flow_fills_a_path_of_16_mbits_with_a_short_queue() {
 }
 
 #[test]
-fn a_single_flow_begins_with_the_initial_window_and_doubles_it() {
+fn single_flow_starts_at_initial_window_and_doubles() {
     let mut flow = flow("copa", 10_000);
     assert_eq!(flow.cc.send_limits().cwnd, Some(MSS * 10));
     let mut windows = alloc::vec![];
@@ -46,7 +46,7 @@ fn a_single_flow_begins_with_the_initial_window_and_doubles_it() {
 }
 
 #[test]
-fn in_slow_start_a_host_doubles_the_window_and_tells_at_once_of_a_queue() {
+fn host_doubles_in_slow_start_and_reports_queues() {
     let mut flow = flow("copa", 10_000);
     let mut laws = alloc::vec![];
     flow.run(1, |flow| laws.push((flow.cc.state().phase, flow.cc.interim())));
@@ -59,7 +59,7 @@ fn in_slow_start_a_host_doubles_the_window_and_tells_at_once_of_a_queue() {
 }
 
 #[test]
-fn a_shallow_buffer_ends_slow_start_by_a_loss() {
+fn shallow_buffer_ends_slow_start_by_loss() {
     let mut flow = flow("copa", 8);
     flow.run(20, |_| {});
     assert_eq!(flow.names()[..2], ["measuring", "shaping"]);
@@ -68,7 +68,7 @@ fn a_shallow_buffer_ends_slow_start_by_a_loss() {
 }
 
 #[test]
-fn a_timeout_of_a_single_flow_leaves_the_least_window() {
+fn timeout_of_a_single_flow_leaves_minimum_window() {
     let mut flow = flow("copa", 100);
     flow.run(5, |_| {});
     flow.cc.on_event(flow.now, CongestionEvent::Rto);
@@ -76,7 +76,7 @@ fn a_timeout_of_a_single_flow_leaves_the_least_window() {
 }
 
 #[test]
-fn a_flow_that_may_compete_is_alone_as_it_was_and_a_bundle_may_not() {
+fn lone_competing_flow_is_unchanged_and_bundle_refused() {
     let switching = |flow: bool| {
         let spec = Spec::named("copa").with("mode_switching", Value::Bool(true));
         copa::ALGORITHM.build(&spec.with("flow", Value::Bool(flow)))

@@ -92,7 +92,7 @@ mod tests {
     use crate::cc;
 
     #[test]
-    fn fields_and_times_that_there_are_not_are_refused_by_name() {
+    fn unknown_fields_and_times_are_refused_by_name() {
         let make = |_: Values| cc::build(&Spec::named("const"), &[]).unwrap();
         let with = |needs: &str, every: &str| Described {
             name: "told".into(),

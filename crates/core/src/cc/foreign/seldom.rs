@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn measurements_are_heard_as_seldom_as_was_asked_and_none_is_lost() {
+    fn measurements_arrive_at_the_chosen_interval_without_loss() {
         assert_eq!(heard("ack"), [1, 1, 1, 1, 1, 1, 0, 1, 1, 1, 1]);
         assert_eq!(heard("round"), [1, 4, 1, 0, 3]);
         assert_eq!(heard("3ms"), [3, 3, 0, 3]);
@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn two_measurements_as_one_keep_sums_least_round_trip_and_newest_rates() {
+    fn merged_measurements_keep_sums_minimum_and_newest_rates() {
         let ms = Duration::from_millis;
         let share = |value| Ratio::new(value).unwrap();
         let (bytes, rate) = (ByteCount::new, Rate::from_bits_per_sec);

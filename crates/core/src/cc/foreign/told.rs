@@ -85,7 +85,7 @@ mod tests {
     use crate::units::Duration;
 
     #[test]
-    fn numbers_have_the_units_of_their_names_and_what_is_not_known_stays_so() {
+    fn numbers_have_named_units_and_unknowns_stay_unknown() {
         let [latest, min] = [30, 20].map(Duration::from_millis);
         let told = Told::from(&Measurement {
             interval: Duration::MAX,

@@ -8,8 +8,9 @@ use crate::units::{Duration, Timestamp};
 
 /// Samples before a round is judged (`HyStartMinSamples`).
 const SAMPLES: u64 = 8;
-/// Bounds of the threshold on the rise (`HyStartDelayMin`, `HyStartDelayMax`).
+/// Least threshold on the rise of the round trip (`HyStartDelayMin`).
 const RISE_MIN: Duration = Duration::from_millis(4);
+/// Largest threshold on the rise of the round trip (`HyStartDelayMax`).
 const RISE_MAX: Duration = Duration::from_secs(1);
 /// Window in segments from which it looks (`HyStartLowWindow`).
 const FROM: u64 = 16;

@@ -22,8 +22,9 @@ use super::Ack;
 
 /// Samples of a round before it is judged.
 const SAMPLES: u8 = 8;
-/// Bounds of the threshold on the rise, in microseconds.
+/// Least threshold on the rise of the round trip, in microseconds (RFC 9406, MIN_RTT_THRESH).
 const RISE_MIN_US: u32 = 4_000;
+/// Largest threshold on the rise of the round trip, in microseconds (RFC 9406, MAX_RTT_THRESH).
 const RISE_MAX_US: u32 = 16_000;
 /// Share of the round trip that is the threshold.
 const RISE_PARTS: u32 = 8;

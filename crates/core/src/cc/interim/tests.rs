@@ -56,7 +56,7 @@ impl Host {
 }
 
 #[test]
-fn the_default_law_holds_the_window_and_never_trips() {
+fn default_rule_holds_the_window_and_never_trips() {
     let terms = terms(Interim::default());
     let mut host = Host::new(10);
     host.round(&terms);
@@ -70,7 +70,7 @@ fn the_default_law_holds_the_window_and_never_trips() {
 }
 
 #[test]
-fn slow_start_doubles_up_to_ssthresh_and_the_rest_counts_for_growth() {
+fn slow_start_stops_at_ssthresh_carrying_the_rest() {
     let interim = Interim { growth: bytes(1), slow_start: SlowStart::Standard, ..Interim::HOLD };
     let mut host = Host::new(10);
     host.window.ssthresh = 35;
@@ -81,7 +81,7 @@ fn slow_start_doubles_up_to_ssthresh_and_the_rest_counts_for_growth() {
 }
 
 #[test]
-fn growth_is_so_much_a_window_and_stops_at_the_cap() {
+fn growth_per_window_is_fixed_up_to_cap() {
     // RFC 5681, 3.1: about one segment a round trip; 2.5 segments; the cap.
     for (growth, rounds, least, most) in [(MSS, 20, 119, 120), (MSS * 5 / 2, 20, 148, 150)] {
         let interim = Interim { growth: ByteCount::new(growth), ..Interim::HOLD };
@@ -111,7 +111,7 @@ fn growth_is_never_faster_than_slow_start() {
 }
 
 #[test]
-fn what_does_not_advance_or_fill_the_window_does_not_grow_it() {
+fn stalled_or_unfilled_window_does_not_grow() {
     let interim = Interim { growth: bytes(10), slow_start: SlowStart::Standard, ..Interim::HOLD };
     let mut window = HostWindow::new(10, 0, 0);
     let full = Ack { acked: 10, una: 10, nxt: 20, ..Ack::default() };
@@ -123,7 +123,7 @@ fn what_does_not_advance_or_fill_the_window_does_not_grow_it() {
 }
 
 #[test]
-fn hystart_plus_plus_quarters_the_growth_and_ends_after_five_rounds() {
+fn hystart_plus_plus_quarters_growth_for_five_rounds() {
     // RFC 9406, 4.2: T = 5 ms with a round trip of 40 ms.
     let interim = terms(Interim { slow_start: SlowStart::HyStartPlusPlus, ..Interim::HOLD });
     let mut host = Host::new(16);
@@ -143,7 +143,7 @@ fn hystart_plus_plus_quarters_the_growth_and_ends_after_five_rounds() {
 }
 
 #[test]
-fn a_slow_start_after_a_loss_is_not_conservative() {
+fn slow_start_after_a_loss_is_not_conservative() {
     let interim = terms(Interim { slow_start: SlowStart::HyStartPlusPlus, ..Interim::HOLD });
     let mut host = Host::new(16);
     host.round(&interim);
@@ -156,7 +156,7 @@ fn a_slow_start_after_a_loss_is_not_conservative() {
 }
 
 #[test]
-fn what_avoidance_left_does_not_count_in_conservative_slow_start() {
+fn conservative_slow_start_ignores_remainder_of_avoidance() {
     let interim = terms(Interim { slow_start: SlowStart::HyStartPlusPlus, ..Interim::HOLD });
     let mut host = Host::new(16);
     host.round(&interim);
@@ -184,7 +184,7 @@ fn hystart_plus_plus_resumes_where_the_delay_falls() {
 }
 
 #[test]
-fn hystart_ends_slow_start_by_an_eighth_of_delay_or_by_half_a_round_of_acknowledgements() {
+fn hystart_ends_on_delay_or_long_acknowledgement_train() {
     let interim = terms(Interim { slow_start: SlowStart::HyStart, ..Interim::HOLD });
     let mut host = Host::new(16);
     assert!(!host.round(&interim));
@@ -223,7 +223,7 @@ fn end_of_train(edit: impl Fn(&mut Ack)) -> Option<u32> {
 }
 
 #[test]
-fn a_train_of_aggregated_or_paced_acknowledgements_may_be_longer() {
+fn aggregated_or_paced_trains_may_be_longer() {
     // Linux: (min_rtt + d) / 2, or all of it; the round begins with the first acknowledgement.
     assert_eq!(end_of_train(|_| {}), Some(1 + 21));
     assert_eq!(end_of_train(|ack| ack.ack_delay_us = 1000), Some(1 + 21));
@@ -234,7 +234,7 @@ fn a_train_of_aggregated_or_paced_acknowledgements_may_be_longer() {
 }
 
 #[test]
-fn aggregates_delay_acknowledgements_by_their_time_at_the_pacing_rate_up_to_a_millisecond() {
+fn aggregates_delay_acknowledgements_by_at_most_a_millisecond() {
     // 4 x 64 KiB at 1 Gbit/s take 2 ms, at 10 Gbit/s 0.2 ms.
     let rates = [0, 1, 125_000_000, 262_144_000, 262_144_001, 1_250_000_000, u64::MAX];
     let delays = rates.map(|rate| hystart::ack_delay_us(65_536, rate));
@@ -279,7 +279,7 @@ fn hystart_counts_rounds_before_it_looks_at_them() {
 }
 
 #[test]
-fn a_window_that_is_not_used_falls_to_what_is_used_and_ssthresh_remembers_it() {
+fn unused_window_falls_to_use_and_ssthresh_remembers() {
     // RFC 2861, 3.
     let mut window = HostWindow { credit: 5, ..HostWindow::new(100, 0, 0) };
     window.ssthresh = 20;
@@ -317,7 +317,7 @@ fn tripwires_trip_at_their_limits() {
 }
 
 #[test]
-fn a_decision_keeps_what_the_law_has_grown_by_since_its_report() {
+fn decision_keeps_growth_since_its_report() {
     let moving = terms(Interim { growth: bytes(1), ..Interim::HOLD });
     assert_eq!(moving.decided(25, 20, 18), 23);
     assert_eq!(moving.decided(1, 1, 1), 1);
@@ -329,7 +329,7 @@ fn a_decision_keeps_what_the_law_has_grown_by_since_its_report() {
 }
 
 #[test]
-fn shares_of_a_window_are_rounded_to_the_nearest() {
+fn window_shares_round_to_nearest() {
     assert_eq!((Beta::of(1, 2).parts(), Beta::of(7, 10).parts()), (512, 717));
     assert_eq!((Beta::of(3, 2), Beta::of(0, 0).parts()), (Beta::ONE, 0));
     let cubic = Terms { beta: Beta::of(7, 10).parts(), ..Terms::default() };
@@ -354,7 +354,7 @@ fn one_loss_is_answered_by_every_second_acknowledgement() {
 }
 
 #[test]
-fn below_ssthresh_only_an_acknowledgement_that_advances_lets_the_flight_grow() {
+fn below_ssthresh_only_advancing_acknowledgements_raise_inflight() {
     let recovery = Recovery { ssthresh: 10, prior_cwnd: 20, delivered: 6, sent: 6 };
     assert_eq!(recovery.window(4, 1, false, false), 5);
     assert_eq!(recovery.window(4, 1, true, true), 5);
@@ -404,7 +404,7 @@ fn round_trip(segments: u32) -> Duration {
 }
 
 #[test]
-fn newreno_told_once_a_round_acts_in_between_as_it_would() {
+fn newreno_fed_once_per_round_acts_as_itself() {
     let most = beside(&newreno::ALGORITHM, &[]);
     assert!(most <= 1, "{most} segments");
     let mut fed = Fed::new(&newreno::ALGORITHM, &[]);
@@ -416,7 +416,7 @@ fn newreno_told_once_a_round_acts_in_between_as_it_would() {
 }
 
 #[test]
-fn cubic_told_once_a_round_acts_in_between_as_it_would() {
+fn cubic_fed_once_per_round_acts_as_itself() {
     for (linux, allowed) in [("false", 3), ("true", 2)] {
         let most = beside(&cubic::ALGORITHM, &[("linux_growth", linux)]);
         assert!(most <= allowed, "linux_growth={linux}: {most} segments");
@@ -431,7 +431,7 @@ fn cubic_told_once_a_round_acts_in_between_as_it_would() {
 }
 
 #[test]
-fn the_law_of_cubic_moves_the_window_most_of_the_way_between_two_rounds() {
+fn cubic_rule_does_most_growth_between_rounds() {
     // Without a decision, the host grows to within a segment of the window that cubic decides then.
     let mut fed = Fed::new(&cubic::ALGORITHM, &[]);
     fed.ack(290);
@@ -481,7 +481,7 @@ const DOUBLING: [&str; 17] = [
 ];
 
 #[test]
-fn in_slow_start_the_host_does_by_itself_what_is_decided_a_round_later() {
+fn host_acts_in_slow_start_before_the_decision() {
     for name in DOUBLING {
         let spec = Registry::BUILTIN.of_single_flow(Spec::named(name));
         let mut sender = RoundSender::new(Registry::BUILTIN.build(&spec, SUPPLIED));
@@ -499,7 +499,7 @@ fn in_slow_start_the_host_does_by_itself_what_is_decided_a_round_later() {
 }
 
 #[test]
-fn an_algorithm_that_never_doubles_does_not_have_its_host_do_so() {
+fn algorithm_that_never_doubles_forbids_host_doubling() {
     for name in ["const", "ledbat"] {
         let cc = crate::cc::build(&Spec::named(name), &[Field::Rtt]).unwrap();
         assert!(!cc.interim().moves_window(), "{name}");
@@ -507,7 +507,7 @@ fn an_algorithm_that_never_doubles_does_not_have_its_host_do_so() {
 }
 
 #[test]
-fn without_an_ssthresh_slow_start_goes_on_beyond_the_one_that_a_timeout_left() {
+fn slow_start_without_ssthresh_passes_the_timeout_value() {
     let mut host = Host::new(10);
     host.window.ssthresh = 15;
     host.round(&terms(Interim::DOUBLING));

@@ -282,7 +282,7 @@ impl<G: Goal> RateControl<G> {
         self.last = agreeing().next_back().map(|(better, _)| *better);
         let gradient = agreeing().map(|(_, gradient)| gradient).sum::<f64>() / G::PAIRS as f64;
         if !self.rises && self.is_least() {
-            return self.start(now, self.rate, "at the least rate");
+            return self.start(now, self.rate, "at the lowest rate");
         }
         self.set_rate(self.rate * if self.rises { 1.0 + PROBE } else { 1.0 - PROBE });
         self.reason = if self.rises { "utility rises with the rate" } else { "utility falls" };
@@ -296,7 +296,7 @@ impl<G: Goal> RateControl<G> {
         let gradient = (trial.utility - last.utility) / distance;
         if distance == 0.0 || (gradient > 0.0) != self.rises {
             self.set_rate(last.mbit_per_s * 1.25e5);
-            return self.probe(now, "utility fell behind the last step");
+            return self.probe(now, "utility fell after the last step");
         }
         self.last = Some(trial);
         self.step(gradient);

@@ -31,7 +31,7 @@ fn fills_path_without_standing_queue() {
         let share = (flow.delivered.0 - before).as_f64() * 8.0 / 40.0 / 24e6;
         let filled = sum / count / (24e6 / 8.0 * 0.04);
         assert!(share > 0.9, "{}: {share}", algorithm.name);
-        assert!(filled < 1.2, "{}: {filled} of what the path holds", algorithm.name);
+        assert!(filled < 1.2, "{}: {filled} of the capacity of the path", algorithm.name);
     }
 }
 

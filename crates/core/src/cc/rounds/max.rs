@@ -47,7 +47,7 @@ mod tests {
     use crate::units::Rate;
 
     #[test]
-    fn the_largest_rate_is_forgotten_after_its_rounds_and_the_next_one_takes_over() {
+    fn largest_rate_expires_after_its_rounds() {
         let mut filter = RoundMax::new(10);
         filter.push(0, Rate::from_mbit_per_sec(50));
         filter.push(4, Rate::from_mbit_per_sec(30));
@@ -62,7 +62,7 @@ mod tests {
     }
 
     #[test]
-    fn it_agrees_with_the_plain_maximum_and_holds_no_more_than_an_entry_a_round() {
+    fn agrees_with_plain_maximum_in_bounded_memory() {
         let mut filter = RoundMax::new(10);
         let mut all = alloc::vec::Vec::new();
         let mut bits = 1u64;

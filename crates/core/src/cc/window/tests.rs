@@ -91,7 +91,7 @@ fn newreno(params: &[(&str, &str)]) -> Fed {
 }
 
 #[test]
-fn slow_start_doubles_and_avoidance_adds_one_segment_a_window() {
+fn slow_start_doubles_and_avoidance_adds_one_segment() {
     let mut fed = newreno(&[]);
     fed.ack_windows(2);
     assert_eq!(fed.cwnd(), 40 * MSS);
@@ -103,7 +103,7 @@ fn slow_start_doubles_and_avoidance_adds_one_segment_a_window() {
 }
 
 #[test]
-fn a_batch_grows_the_window_as_its_acknowledgements_would() {
+fn batch_grows_the_window_like_its_acknowledgements() {
     let (mut one, mut batch) = (newreno(&[]), newreno(&[]));
     for fed in [&mut one, &mut batch] {
         fed.ack(70);
@@ -122,7 +122,7 @@ fn a_batch_grows_the_window_as_its_acknowledgements_would() {
 }
 
 #[test]
-fn recovery_neither_grows_nor_reduces_again_for_marks_and_bytes_lost() {
+fn recovery_neither_grows_nor_reduces_again() {
     let mut fed = newreno(&[]);
     fed.ack(30);
     fed.event(CongestionEvent::Loss);
@@ -136,7 +136,7 @@ fn recovery_neither_grows_nor_reduces_again_for_marks_and_bytes_lost() {
 }
 
 #[test]
-fn marks_and_losses_without_an_episode_reduce_once_a_window() {
+fn marks_and_losses_reduce_once_per_window() {
     let mut fed = newreno(&[]);
     fed.ack(30);
     fed.event(CongestionEvent::EcnCe);
@@ -152,7 +152,7 @@ fn marks_and_losses_without_an_episode_reduce_once_a_window() {
 }
 
 #[test]
-fn a_timeout_restarts_from_one_segment_and_repeats_keep_ssthresh() {
+fn timeout_restarts_at_one_segment_and_keeps_ssthresh() {
     let mut fed = newreno(&[]);
     fed.ack(30);
     fed.event(CongestionEvent::Rto);
@@ -168,7 +168,7 @@ fn a_timeout_restarts_from_one_segment_and_repeats_keep_ssthresh() {
 }
 
 #[test]
-fn a_spurious_loss_or_timeout_restores_window_and_threshold() {
+fn spurious_loss_or_timeout_restores_window_and_threshold() {
     for event in [CongestionEvent::Loss, CongestionEvent::Rto] {
         let mut fed = newreno(&[]);
         fed.ack(30);
@@ -181,7 +181,7 @@ fn a_spurious_loss_or_timeout_restores_window_and_threshold() {
 }
 
 #[test]
-fn a_pause_halves_the_window_down_to_the_first_and_keeps_three_quarters_as_threshold() {
+fn pause_halves_the_window_down_to_the_initial() {
     let mut fed = newreno(&[]);
     fed.ack(90);
     fed.lose();
@@ -197,7 +197,7 @@ fn a_pause_halves_the_window_down_to_the_first_and_keeps_three_quarters_as_thres
 }
 
 #[test]
-fn a_window_that_was_not_used_falls_half_the_way_and_not_below_the_first() {
+fn unused_window_falls_halfway_down_to_the_initial() {
     let mut fed = newreno(&[]);
     fed.ack(90);
     fed.event(CongestionEvent::Underused(ByteCount::new(20 * MSS)));
@@ -210,7 +210,7 @@ fn a_window_that_was_not_used_falls_half_the_way_and_not_below_the_first() {
 }
 
 #[test]
-fn a_sender_that_does_not_fill_its_window_does_not_grow_it() {
+fn sender_with_unfilled_window_does_not_grow() {
     let mut fed = newreno(&[]);
     let mut measurement = Measurement {
         acked: ByteCount::new(MSS),
@@ -226,7 +226,7 @@ fn a_sender_that_does_not_fill_its_window_does_not_grow_it() {
 }
 
 #[test]
-fn ns3_counts_acknowledgements_and_takes_ssthresh_from_the_bytes_in_flight() {
+fn ns3_counts_acknowledgements_and_takes_ssthresh_from_inflight() {
     let mut fed = Fed::as_ns3("newreno", &[]);
     fed.measure(5 * MSS);
     assert_eq!(fed.cwnd(), 11 * MSS); // one acknowledgement, one segment

@@ -23,7 +23,9 @@ use crate::units::{Duration, Rate, Ratio};
 /// Assumed: a server in the same country. The double makes access delays half as visible.
 const BEYOND_MS: f64 = 10.0;
 
+/// Seed of the random draws of a model.
 const SEED: Param<u64> = Param::new("seed", "seed of the draws").or(1);
+/// Length of a generated trace in seconds.
 const SECONDS: Param<u64> = Param::new("seconds", "length in seconds").or(60).within(1..=3600);
 
 named! {

@@ -43,7 +43,7 @@ fn assert_near(found: f64, expected: f64) {
 }
 
 #[test]
-fn a_step_is_the_formula_over_the_scale_of_section_4_2() {
+fn step_is_the_scaled_formula_of_rfc_8033() {
     // 0.125 Hz x (35 - 15) ms + 1.25 Hz x (35 - 25) ms = 0.015.
     for (probability, scale) in [
         (0.2, 1.0),
@@ -64,7 +64,7 @@ fn a_step_is_the_formula_over_the_scale_of_section_4_2() {
 }
 
 #[test]
-fn a_step_adds_at_most_2_percent_from_10_percent_on() {
+fn step_adds_at_most_2_percent_from_10() {
     // 0.125 x 185 ms + 1.25 x 200 ms = 0.273125.
     assert_near(updated(law(0.1, 200, 0)), 0.12);
     assert_near(updated(law(0.05, 200, 0)), 0.05 + 0.273_125 / 2.0);
@@ -72,7 +72,7 @@ fn a_step_adds_at_most_2_percent_from_10_percent_on() {
 }
 
 #[test]
-fn without_delay_the_probability_decays_by_a_64th_and_reaches_zero() {
+fn probability_decays_by_a_64th_to_zero() {
     assert_near(updated(law(0.5, 0, 0)), (0.5 - 0.125 * 0.015) * 63.0 / 64.0);
     let still = PieParams { alpha: 0, beta: 0, ..params() };
     let mut law = law(1.0, 0, 0);
@@ -106,7 +106,7 @@ fn load(
 }
 
 #[test]
-fn a_constant_overload_is_held_at_the_target_with_its_share_dropped() {
+fn constant_overload_is_held_at_target_by_drops() {
     for derandomize in [false, true] {
         let mut pie = Pie::new(PieParams { derandomize, seed: 1, ..params() });
         let (mut arrivals, mut dropped, mut delay, mut probability) = (0, 0, 0.0, 0.0);
@@ -132,7 +132,7 @@ fn a_constant_overload_is_held_at_the_target_with_its_share_dropped() {
 }
 
 #[test]
-fn a_burst_passes_and_what_lasts_longer_is_dropped() {
+fn burst_passes_and_longer_overload_is_dropped() {
     let first_drop = |burst| {
         let limit = Limit::Packets(100_000);
         let mut pie = Pie::new(PieParams { limit, burst, derandomize: false, ..params() });
@@ -195,7 +195,7 @@ fn derandomised_drops_are_neither_close_nor_far_apart() {
 }
 
 #[test]
-fn packets_are_marked_up_to_the_threshold_and_dropped_above() {
+fn packets_are_marked_below_threshold_and_dropped_above() {
     let params = PieParams { ecn: true, ..params() };
     for (probability, ecn, is_marked) in [
         (0.05, Ecn::Ect0, true),
@@ -216,7 +216,7 @@ fn packets_are_marked_up_to_the_threshold_and_dropped_above() {
 }
 
 #[test]
-fn little_delay_or_a_short_queue_keeps_arrivals_safe() {
+fn small_delay_or_short_queue_protects_arrivals() {
     let random = || Streams::new(1).stream("pie");
     let params = PieParams { derandomize: false, ..params() };
     let of = |bytes, packets| Backlog { bytes: ByteCount::new(bytes), packets };
@@ -233,7 +233,7 @@ fn little_delay_or_a_short_queue_keeps_arrivals_safe() {
 }
 
 #[test]
-fn in_ns3_the_last_update_and_two_packets_say_what_is_safe() {
+fn ns3_last_update_and_two_packets_decide_safety() {
     let params = PieParams { derandomize: false, as_ns3: true, ..params() };
     let gives_up = |mut law: Law, packets| {
         let mut random = Streams::new(1).stream("pie");
@@ -246,7 +246,7 @@ fn in_ns3_the_last_update_and_two_packets_say_what_is_safe() {
 }
 
 #[test]
-fn in_ns3_a_burst_keeps_the_probability_at_zero_and_comes_back_after_a_calm() {
+fn ns3_burst_keeps_probability_zero_until_calm() {
     let params = PieParams { as_ns3: true, ..params() };
     let mut law = Law { delay: ms(40), delay_old: ms(40), ..Law::new(&params) };
     (0..10).for_each(|_| law.update(&params));
@@ -264,7 +264,7 @@ fn in_ns3_a_burst_keeps_the_probability_at_zero_and_comes_back_after_a_calm() {
 }
 
 #[test]
-fn a_queue_that_nobody_asks_ends_where_a_timer_would_have_brought_it() {
+fn idle_updates_catch_up_with_a_timer() {
     for (probability, delay) in [(0.7, 0), (0.7, 40), (0.000_01, 16)] {
         let [mut often, mut once] = [(); 2].map(|()| standing(params(), probability));
         often.law.delay = ms(delay);

@@ -23,7 +23,7 @@ fn arrive(red: &mut Red<TestPacket>, ecn: Ecn) -> Dropped {
 }
 
 #[test]
-fn a_burst_of_100_packets_raises_the_average_to_4_88() {
+fn burst_of_100_raises_average_to_4_88() {
     // Section 6, equation 3: avg = L + 1 + ((1 - w)^(L + 1) - 1) / w.
     let mut law = Law::new(&RedParams { weight: ratio(0.001), ..params() });
     (0..=100).for_each(|length| law.sample(Timestamp::ZERO, length));
@@ -31,7 +31,7 @@ fn a_burst_of_100_packets_raises_the_average_to_4_88() {
 }
 
 #[test]
-fn an_idle_link_forgets_as_if_it_had_sent_small_packets() {
+fn idle_link_decays_as_if_sending_small_packets() {
     // 1000 bytes at 8 Mbit/s are 1 ms.
     let mut law = Law::new(&RedParams { bandwidth: Rate::from_mbit_per_sec(8), ..params() });
     law.average = 10 << FRACTION_BITS;
@@ -44,7 +44,7 @@ fn an_idle_link_forgets_as_if_it_had_sent_small_packets() {
 }
 
 #[test]
-fn the_probability_is_linear_between_the_thresholds_and_gentle_above() {
+fn probability_is_linear_between_thresholds_and_gentle_above() {
     let params = RedParams { max_p: ratio(0.1), ..params() };
     let at = |gentle, average: f64| {
         let mut law = Law::new(&RedParams { gentle, ..params });
@@ -64,7 +64,7 @@ fn the_probability_is_linear_between_the_thresholds_and_gentle_above() {
 }
 
 #[test]
-fn distances_of_drops_are_uniform_up_to_one_over_the_probability() {
+fn drop_distances_are_uniform_up_to_inverse_probability() {
     // No average: 10 packets stand, so that p = 0.1 x 5 / 10 = 1 / 20.
     let mut red =
         Red::new(RedParams { weight: Ratio::ONE, max_p: ratio(0.1), seed: 1, ..params() });
@@ -88,7 +88,7 @@ fn distances_of_drops_are_uniform_up_to_one_over_the_probability() {
 }
 
 #[test]
-fn an_overload_settles_where_the_average_drops_its_share() {
+fn overload_settles_where_the_average_drops_its_share() {
     let thresholds = RedParams {
         min_th: Limit::Packets(20),
         max_th: Limit::Packets(60),
@@ -128,7 +128,7 @@ fn step() -> RedParams {
 }
 
 #[test]
-fn a_step_marks_every_arrival_that_finds_its_length_and_drops_none() {
+fn step_marks_every_arrival_above_it_without_drops() {
     let mut red = Red::new(step());
     let told: Vec<Dropped> = (0..31).map(|_| arrive(&mut red, Ecn::Ect0)).collect();
     for (found, drops) in told.iter().enumerate() {
@@ -146,7 +146,7 @@ fn a_step_marks_every_arrival_that_finds_its_length_and_drops_none() {
 }
 
 #[test]
-fn what_cannot_or_must_not_be_marked_is_dropped() {
+fn unmarkable_packets_are_dropped() {
     let filled = |params| {
         let mut red = Red::new(params);
         (0..20).for_each(|_| assert!(arrive(&mut red, Ecn::NotEct).packets.is_empty()));
@@ -170,7 +170,7 @@ fn lengths_are_bytes_where_the_thresholds_are() {
 }
 
 #[test]
-fn thresholds_of_two_units_or_in_the_wrong_order_are_refused() {
+fn thresholds_of_mixed_units_or_order_are_refused() {
     for (min_th, max_th) in [("5p", "4p"), ("5p", "15KB"), ("15KB", "20p")] {
         let spec = alloc::format!("red(min_th={min_th}, max_th={max_th})").parse();
         let spec: Spec = spec.unwrap();

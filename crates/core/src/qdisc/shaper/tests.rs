@@ -58,7 +58,7 @@ fn each_packet_is_charged_with_its_overhead() {
 }
 
 #[test]
-fn a_thousand_rate_changes_a_second_send_what_the_rates_add_up_to() {
+fn thousand_rate_changes_per_second_send_their_sum() {
     // Where Linux' TBF sends 105 and 152 Mbit/s at 850 and 4750 changes a second.
     for changes_per_sec in [100, 850, 4750, 50_000] {
         let mut shaper = filled(Some(MBIT_96), 10_000);
@@ -101,7 +101,7 @@ proptest! {
 }
 
 #[test]
-fn a_new_rate_moves_the_next_departure_at_once() {
+fn new_rate_moves_the_next_departure_at_once() {
     let mut shaper = filled(Some(Rate::from_mbit_per_sec(1)), 10);
     assert_eq!(drain(&mut shaper, Timestamp::ZERO), 1);
     assert_eq!(shaper.next_timer(), Some(at(12_112)));
@@ -124,7 +124,7 @@ fn a_host_that_comes_late_loses_no_throughput() {
 }
 
 #[test]
-fn a_host_that_stops_for_a_second_catches_up_a_burst_only() {
+fn stalled_host_catches_up_one_burst_only() {
     let mut shaper = filled(Some(MBIT_96), 20_000);
     assert_eq!(drain(&mut shaper, Timestamp::ZERO), 1);
     // 5 ms at 96 Mbit/s, and the packet that credit 0 lets through.
@@ -132,7 +132,7 @@ fn a_host_that_stops_for_a_second_catches_up_a_burst_only() {
 }
 
 #[test]
-fn an_idle_time_earns_two_packets_however_long_it_was() {
+fn idle_time_earns_two_packets_whatever_its_length() {
     let mut shaper = filled(Some(MBIT_96), 1);
     assert_eq!(drain(&mut shaper, Timestamp::ZERO), 1);
     let now = at(60_000_000);
@@ -162,7 +162,7 @@ fn each_departure_says_how_late_it_was() {
 }
 
 #[test]
-fn late_packets_sent_together_are_each_measured_against_their_own_time() {
+fn late_packets_are_measured_against_their_own_times() {
     let mut shaper = filled(Some(MBIT_96), 10);
     drain(&mut shaper, Timestamp::ZERO);
     let lateness: Vec<u128> = core::iter::from_fn(|| {
@@ -175,7 +175,7 @@ fn late_packets_sent_together_are_each_measured_against_their_own_time() {
 }
 
 #[test]
-fn unshaped_packets_leave_at_once_and_leave_no_credit_behind() {
+fn unshaped_packets_leave_at_once_without_credit() {
     let mut shaper = filled(None, 10);
     assert_eq!(shaper.next_timer(), Some(Timestamp::ZERO));
     for _ in 0..5 {
@@ -242,7 +242,7 @@ fn of_100_ms(rate: Option<Rate>) -> Subject {
 }
 
 #[test]
-fn a_limit_in_time_follows_the_rate_of_the_shaper_but_not_its_swings() {
+fn time_limit_follows_shaper_rate_not_its_swings() {
     // 792 packets in 100 ms at 96 Mbit/s. A tenth of the rate for 10 ms takes 4.5 %.
     let mut shaper = of_100_ms(Some(MBIT_96));
     shaper.set_rate(at(1_000_000), Some(Rate::from_bits_per_sec(9_600_000)));
@@ -259,7 +259,7 @@ fn a_limit_in_time_follows_the_rate_of_the_shaper_but_not_its_swings() {
 }
 
 #[test]
-fn a_limit_in_time_goes_by_the_lowest_of_nested_rates_and_begins_with_the_first() {
+fn time_limit_uses_lowest_nested_rate_from_start() {
     let mut shaper = of_100_ms(None);
     assert_eq!(room(&mut shaper, at(0)), 1000);
     let mut shaper = of_100_ms(None);

@@ -19,8 +19,9 @@ pub enum Feeding {
     Every(Duration),
 }
 
-/// Bottleneck and two-way delay of [`mean_window`]: 79 packets.
+/// Bottleneck rate of [`mean_window`]; with [`PATH_RTT`] the path holds 79 packets.
 const PATH_RATE: Rate = Rate::from_mbit_per_sec(24);
+/// Two-way delay of [`mean_window`].
 pub(super) const PATH_RTT: Duration = Duration::from_millis(40);
 /// Packets that the bottleneck holds: half of the packets that fill the path, so that an algorithm
 /// that fills the buffer loses every few seconds.

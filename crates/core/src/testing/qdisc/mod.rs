@@ -281,7 +281,7 @@ impl Model {
                 DropReason::Early => self.rules.draws_at_head,
                 _ => false,
             };
-            assert!(is_of_head, "{reason:?}: other drops are those of arrivals");
+            assert!(is_of_head, "{reason:?}: all other drops are of arrivals");
             self.leaves(packet);
         }
         assert!(
@@ -299,14 +299,14 @@ impl Model {
 
     fn told_of(&mut self, marks: &[DropReason]) {
         let Marks { is_classic, is_l4s } = self.rules.marks;
-        assert!(marks.is_empty() || is_classic || is_l4s, "marks, though nobody asked for any");
+        assert!(marks.is_empty() || is_classic || is_l4s, "marks although ECN is off");
         self.marks += marks.len() as u64;
     }
 
     /// `packet` is no longer queued, but sent or dropped. It must have been queued, unchanged but for a mark.
     /// Returns the packet as it arrived.
     fn leaves(&mut self, packet: &TestPacket) -> TestPacket {
-        let arrived = self.queued.remove(&packet.sequence).expect("left twice or never came");
+        let arrived = self.queued.remove(&packet.sequence).expect("left twice or never arrived");
         if packet.ecn != arrived.ecn {
             let Marks { is_classic, is_l4s } = self.rules.marks;
             let may_be = match arrived.ecn {
@@ -315,7 +315,7 @@ impl Model {
                 Ecn::Ect1 => is_classic || is_l4s,
             };
             assert!(may_be && packet.ecn == Ecn::Ce, "{:?} became {packet:?}", arrived.ecn);
-            self.marks = self.marks.checked_sub(1).expect("a mark that nobody was told of");
+            self.marks = self.marks.checked_sub(1).expect("a mark that was not reported");
         }
         let unmarked = TestPacket { ecn: arrived.ecn, ..packet.clone() };
         assert_eq!(unmarked, arrived, "changed in the queue");

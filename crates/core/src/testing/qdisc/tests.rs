@@ -31,13 +31,13 @@ fn spread(shares: &[u64]) -> u64 {
 }
 
 #[test]
-fn a_fifo_shares_by_packets_so_the_fairness_tests_can_fail() {
+fn fifo_shares_by_packets_so_fairness_tests_fail() {
     let shares = shares(&Spec::named("fifo"), &[(1500, 0), (60, 0)], 1_000_000);
     assert!(shares[0] > 20 * shares[1], "{shares:?}");
 }
 
 #[test]
-fn a_limit_in_time_holds_at_every_rate_down_to_ten_packets() {
+fn time_limit_holds_down_to_ten_packets() {
     let arrival = Operation::Enqueue { flow: 1, len: 1514, class: 0, ecn: Ecn::NotEct };
     let rate =
         |kbit_per_sec: u64| Operation::SetRate(Some(Rate::from_bits_per_sec(kbit_per_sec * 1000)));
@@ -100,7 +100,7 @@ proptest! {
     }
 
     #[test]
-    fn backlogged_flows_get_the_same_bytes_whatever_their_packet_sizes(
+    fn backlogged_flows_share_bytes_whatever_packet_sizes(
         lens in prop::collection::vec(60u64..9000, 2..6),
         quantum in 1514u64..9000,
     ) {
@@ -116,7 +116,7 @@ proptest! {
     }
 
     #[test]
-    fn backlogged_flows_get_bytes_by_the_weight_of_their_class(
+    fn backlogged_flows_share_bytes_by_class_weight(
         flows in prop::collection::vec((60u64..9000, 0u8..3), 2..6),
         weights in prop::array::uniform3(1i64..6),
         ways in prop::sample::select(alloc::vec![1i64, 2, 4, 8]),
@@ -137,7 +137,7 @@ proptest! {
     }
 
     #[test]
-    fn any_value_of_a_parameter_is_taken_or_refused_by_name(text in texts()) {
+    fn parameter_value_is_accepted_or_refused_by_name(text in texts()) {
         for entry in qdisc::DISCIPLINES {
             for param in entry.params {
                 let spec = Spec::named(entry.name)

@@ -259,7 +259,7 @@ fn limit_forgets_what_left_unseen() {
 }
 
 #[test]
-fn buffers_are_sampled_as_the_packets_they_become_in_however_many_pieces_they_lie() {
+fn nonlinear_buffers_are_sampled_as_their_packets() {
     if skip_without(Need::Root) || skip_without(Need::QueueSampling) {
         return;
     }

@@ -10,13 +10,16 @@ use crate::program::tests::{Buffer, INGRESS_IFINDEX, PRIORITY, run_at_tc};
 use crate::sampler::tests::{between, message_end};
 use crate::{CLASSIFY, SamplerBundle};
 
+/// Index of a made-up device towards the LAN.
 const LAN: u32 = 7;
 /// No device: the packets of a trial run belong to a socket, and must not leave anywhere.
 const WAN: u32 = i32::MAX as u32;
 /// Longer than a loaded machine lets a test wait between a beat and its packet.
 const STALE_AFTER: Duration = Duration::from_secs(2);
-/// Answers of a program (enum tcx_action_base, include/uapi/linux/bpf.h).
+/// Verdict that leaves a packet to the next program (enum tcx_action_base,
+/// include/uapi/linux/bpf.h).
 const TCX_NEXT: i32 = -1;
+/// Verdict that drops a packet (enum tcx_action_base, include/uapi/linux/bpf.h).
 const TCX_DROP: i32 = 2;
 
 fn none() -> ClassifiedCounters {
@@ -34,6 +37,7 @@ fn classes_for(leaves: u32, most_packets: u32) -> Option<Classes> {
     classes_of(ClassesOptions { leaves, most_packets, ..BRIDGED })
 }
 
+/// Options of a sendbox between two ports of a bridge.
 const BRIDGED: ClassesOptions = ClassesOptions {
     lan: Some(LAN),
     takes_own: false,
@@ -84,7 +88,7 @@ fn classified(classes: &Classes, host: u8, to: [u8; 4], ingress: u32) -> (u32, i
 }
 
 #[test]
-fn packets_from_the_lan_are_put_into_the_class_of_their_bundle_while_the_process_beats() {
+fn lan_packets_get_their_class_while_process_beats() {
     let Some(classes) = classes(0) else { return };
     let priority = |to, ingress| priority(&classes, 1, to, ingress);
     let class = |id| classes.at(classes.place(BundleId(id)).unwrap()).0;
@@ -185,7 +189,7 @@ fn full_bundle_refuses_its_longest_flows() {
     assert!(admits(1, [10, 3, 0, 1]), "another bundle");
     let counters = classes.classified().unwrap();
     assert_eq!(counters.full, 0);
-    assert_eq!(classes.ledger(five).waiting, counters.bundles - 1, "what is refused does not wait");
+    assert_eq!(classes.ledger(five).waiting, counters.bundles - 1, "refused packets do not wait");
     // So low that more waits: an empty leaf takes one packet.
     classes.set_limit(five, Some(ByteCount::new(60)));
     let three = |host| [(); 3].map(|()| admits(host, [10, 2, 0, 1]));
@@ -199,7 +203,7 @@ fn full_bundle_refuses_its_longest_flows() {
 }
 
 #[test]
-fn it_stands_in_front_of_programs_that_were_at_the_way_out_before() {
+fn attaches_before_existing_egress_programs() {
     if skip_without(Need::Root) || skip_without(Need::QueueSampling) {
         return;
     }
@@ -226,7 +230,7 @@ fn it_stands_in_front_of_programs_that_were_at_the_way_out_before() {
 }
 
 #[test]
-fn the_more_bundles_the_fewer_leaves_and_all_have_classes_of_their_own() {
+fn leaves_per_bundle_shrink_and_never_overlap() {
     let leaves = [0, 1, 4, 5, 62, 1000, MAX_BUNDLES].map(Classes::leaves);
     assert_eq!(leaves, [1024, 1024, 1024, 512, 64, 4, 4]);
     let Some(classes) = classes(Classes::leaves(1000)) else { return };
@@ -238,7 +242,7 @@ fn the_more_bundles_the_fewer_leaves_and_all_have_classes_of_their_own() {
 }
 
 #[test]
-fn flows_are_spread_over_the_leaves_of_their_bundle() {
+fn flows_spread_over_leaves_of_their_bundle() {
     let Some(classes) = classes(64) else { return };
     classes.beat();
     let mut used = std::collections::BTreeSet::new();

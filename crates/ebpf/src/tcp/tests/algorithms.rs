@@ -50,7 +50,7 @@ fn on_host(law: &str) -> Host {
         "newreno" => host(|| NewReno),
         "vegas" => host(Vegas::default),
         "westwood" => host(Westwood::default),
-        name => panic!("what is {name}?"),
+        name => panic!("unknown algorithm {name}"),
     }
 }
 
@@ -187,7 +187,7 @@ fn walk(seed: u64, mut answers: impl FnMut(&Call) -> (Limits, u64)) -> [u32; 8] 
 }
 
 #[test]
-fn recorded_acknowledgements_give_the_kernel_the_window_of_simulator_and_agent() {
+fn recorded_acks_give_same_window_in_kernel() {
     for law in LAWS {
         for calls in recorded::RECORDINGS.map(calls_of) {
             let (mut host, mut control) = (on_host(law), in_simulator(law));
@@ -213,7 +213,7 @@ fn recorded_acknowledgements_give_the_kernel_the_window_of_simulator_and_agent()
 }
 
 #[test]
-fn a_law_as_bpf_answers_each_call_as_on_this_machine() {
+fn bpf_algorithm_answers_calls_like_native_code() {
     for law in CoreLaw::all() {
         let Some(object) = crate::program::tests::loaded(law.check()) else { return };
         let program = object.progs().find(|program| program.name() == "check_algorithm");
@@ -235,7 +235,7 @@ fn a_law_as_bpf_answers_each_call_as_on_this_machine() {
 }
 
 #[test]
-fn connections_of_the_kernel_are_repeated_by_core_to_the_segment() {
+fn core_reproduces_kernel_connections_to_the_segment() {
     if [Need::Root, Need::StructOpsLinks, Need::Tun].into_iter().any(skip_without) {
         return;
     }

@@ -76,7 +76,7 @@ impl Walk {
 }
 
 #[test]
-fn the_law_in_c_is_that_of_core_over_random_acknowledgements() {
+fn c_window_growth_matches_core_on_random_acks() {
     with_programs(|programs| {
         let mut random = Random(1);
         let (mut ended, mut conservative, mut grown, mut found) = (0, 0, 0, 0);
@@ -152,7 +152,7 @@ fn law_case(terms: &Terms, window: &interim::HostWindow, ack: &interim::Ack) -> 
 }
 
 #[test]
-fn decisions_reductions_and_recoveries_in_c_are_those_of_core() {
+fn c_decisions_and_recoveries_match_core() {
     with_programs(|programs| {
         let mut random = Random(2);
         let mut trips = [0; 3];
@@ -204,7 +204,7 @@ fn decisions_reductions_and_recoveries_in_c_are_those_of_core() {
 }
 
 #[test]
-fn windows_that_are_not_used_fall_in_c_as_in_core() {
+fn c_decay_of_unused_windows_matches_core() {
     with_programs(|programs| {
         let mut random = Random(4);
         for _ in 0..5_000 {
@@ -284,7 +284,7 @@ impl Pair {
 }
 
 #[test]
-fn the_curves_in_c_are_those_of_core_segment_by_segment() {
+fn c_curves_match_core_for_each_segment() {
     with_programs(|programs| {
         let program = programs.check_curve.as_fd();
         for (name, kind) in [("newreno", 0), ("cubic", 1)] {
@@ -307,7 +307,7 @@ fn the_curves_in_c_are_those_of_core_segment_by_segment() {
 }
 
 #[test]
-fn an_acknowledgement_of_an_eighth_of_a_window_grows_it_as_its_segments_would_within_a_segment() {
+fn large_ack_grows_window_like_its_segments() {
     with_programs(|programs| {
         let program = programs.check_curve.as_fd();
         for (name, kind) in [("newreno", 0), ("cubic", 1)] {

@@ -9,7 +9,7 @@ use super::loopback::{connect, fresh_name, is_registered};
 use crate::program::tests::loaded;
 
 #[test]
-fn the_time_of_a_program_that_does_nothing_is_counted_by_its_calls() {
+fn empty_program_time_is_counted_per_call() {
     let name = fresh_name();
     let known: BTreeSet<u32> =
         program_times(&BTreeSet::new()).unwrap_or_default().iter().map(|it| it.id).collect();

@@ -11,7 +11,7 @@ use crate::Error;
 use crate::program::tests::loaded;
 
 #[test]
-fn a_program_that_the_verifier_refuses_is_told_with_its_verdict() {
+fn rejected_program_error_quotes_the_verifier() {
     let Some(datapath) = loaded(Datapath::register(&options())) else { return };
     drop(datapath);
     // The entry for other kernels reads arguments that this kernel does not pass.
@@ -56,7 +56,7 @@ fn stores_at(datapath: &Datapath, offset: i16) -> usize {
 }
 
 #[test]
-fn no_program_writes_the_stamp_of_the_window_where_the_kernel_forbids_it() {
+fn programs_omit_window_stamp_where_kernel_forbids_it() {
     let offset = offset_of_stamp();
     let hook = Hook::of_kernel();
     let options = options();
@@ -65,7 +65,7 @@ fn no_program_writes_the_stamp_of_the_window_where_the_kernel_forbids_it() {
     println!("without the stamp: {:?}", datapath.instructions());
     assert_eq!(stores_at(&datapath, offset), 0);
     drop(datapath);
-    until("the name goes", || !is_registered(&options.name));
+    until("the name is unregistered", || !is_registered(&options.name));
     if hook.has_stamp {
         let datapath = Datapath::register(&options).expect("registered");
         assert!(stores_at(&datapath, offset) > 0, "the test sees it where it is");

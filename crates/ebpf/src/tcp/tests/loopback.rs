@@ -30,6 +30,7 @@ pub(super) const LONG: Duration = Duration::from_secs(10);
 
 /// A name that no other test has.
 pub(super) fn fresh_name() -> String {
+    /// Names so far.
     static COUNT: AtomicU32 = AtomicU32::new(0);
     let count = COUNT.fetch_add(1, Ordering::Relaxed);
     let name = format!("fbt{:x}_{count}", std::process::id());
@@ -254,7 +255,7 @@ impl Agent {
 }
 
 /// Serves until the connection that `received` reads has ended. The kernel may leave out the call that
-/// reports the end (docs/agent.md): a second of silence after all has been received does as well.
+/// reports the end (docs/operate/agent.md): a second of silence after all has been received does as well.
 pub(super) fn serve_to_end<T>(
     agent: &mut Agent,
     datapath: &mut Datapath,
@@ -270,6 +271,7 @@ pub(super) fn serve_to_ends<T>(
     received: &JoinHandle<T>,
     is_told: impl Fn(bool, &Datapath) -> bool,
 ) {
+    /// Without a record for this time, the wait ends.
     const SILENT: Duration = Duration::from_secs(1);
     let mut heard = Instant::now();
     until("it ends", || {
@@ -299,6 +301,7 @@ fn a_transfer_under_decisions_is_told_whole() {
     for (name, count) in datapath.instructions() {
         println!("{name}: {count} instructions verified");
     }
+    /// Bytes of the transfer.
     const BYTES: usize = 4 << 20;
     let (address, received) = sink(1);
     let sender = send_paced(address, datapath.name(), BYTES);
@@ -350,19 +353,19 @@ fn a_record_for_every_acknowledgement_tells_each_once() {
 }
 
 #[test]
-fn the_name_is_taken_while_the_loader_lives_and_goes_with_it() {
+fn algorithm_name_lives_as_long_as_its_loader() {
     let options = options();
     let Some(datapath) = loaded(Datapath::register(&options)) else { return };
     assert!(is_registered(&options.name));
     let error = Datapath::register(&options).map(drop).unwrap_err();
     assert!(matches!(error, Error::NameTaken { .. }), "{error}");
     drop(datapath);
-    until("the name goes", || !is_registered(&options.name));
+    until("the name is unregistered", || !is_registered(&options.name));
 }
 
 /// The maps of a datapath, by their numbers in the kernel.
 pub(super) fn maps_of(datapath: &Datapath) -> BTreeSet<u32> {
-    datapath.maps.iter().map(|map| map.info().expect("told").info.id).collect()
+    datapath.maps.iter().map(|map| map.info().expect("map info").info.id).collect()
 }
 
 /// The programs of this machine that use one of these maps.
@@ -375,7 +378,8 @@ fn programs_with(maps: &BTreeSet<u32>) -> BTreeSet<u32> {
 }
 
 #[test]
-fn ten_thousand_short_connections_leave_no_slot_map_or_program() {
+fn many_short_connections_leak_no_kernel_resources() {
+    /// Far more than the slots, so that a leak of one per connection shows.
     const CONNECTIONS: u64 = 10_000;
     let Some(mut datapath) = loaded(Datapath::register(&Options { flows: 8, ..options() })) else {
         return;
@@ -412,12 +416,12 @@ fn ten_thousand_short_connections_leave_no_slot_map_or_program() {
     slots.sort_unstable();
     assert_eq!(slots, [0, 1, 2, 3, 4, 5, 6, 7], "each waits for its next connection");
     drop(datapath);
-    until("the maps go", || !MapInfoIter::default().any(|map| maps.contains(&map.id)));
-    until("the programs go", || programs_with(&maps).is_empty());
+    until("the maps are freed", || !MapInfoIter::default().any(|map| maps.contains(&map.id)));
+    until("the programs are freed", || programs_with(&maps).is_empty());
 }
 
 #[test]
-fn a_decision_sets_window_threshold_and_rate_at_the_next_acknowledgement() {
+fn decision_takes_effect_at_next_ack() {
     let Some(mut datapath) = loaded(Datapath::register(&options())) else { return };
     let (address, received) = sink(1);
     let sender = send(address, datapath.name(), 24 << 20);
@@ -480,7 +484,7 @@ fn a_decision_sets_window_threshold_and_rate_at_the_next_acknowledgement() {
 }
 
 #[test]
-fn both_native_algorithms_carry_a_transfer_and_leave_no_name() {
+fn native_algorithms_carry_transfers_and_unregister() {
     for kind in NativeKind::ALL {
         let name = fresh_name();
         let Some(native) = loaded(Native::register(kind, &name)) else { return };
@@ -492,6 +496,6 @@ fn both_native_algorithms_carry_a_transfer_and_leave_no_name() {
         assert_eq!(received.join().expect("received"), 8 << 20);
         assert!(is_registered(&name));
         drop(native);
-        until("the name goes", || !is_registered(&name));
+        until("the name is unregistered", || !is_registered(&name));
     }
 }

@@ -24,8 +24,9 @@ use crate::program::tests::loaded;
 
 /// Where a filter finds a random number (include/uapi/linux/filter.h, SKF_AD_OFF + SKF_AD_RANDOM).
 const RANDOM: u32 = (-0x1000_i32 + 56) as u32;
-/// TCP_CA_Recovery and TCP_CA_Loss.
+/// `TCP_CA_Recovery`: a loss is being repaired (enum tcp_ca_state, include/uapi/linux/tcp.h).
 const RECOVERY: u8 = 3;
+/// `TCP_CA_Loss`: a timeout is being repaired (enum tcp_ca_state, include/uapi/linux/tcp.h).
 const LOSS: u8 = 4;
 /// A threshold that a program sets after a loss is one of these (is_threshold of tcp_kernel.h).
 const THRESHOLDS: RangeInclusive<u32> = 2..=1 << 20;
@@ -105,7 +106,7 @@ fn until_it_runs(socket: &TcpStream) {
 pub(super) fn filtered_sink() -> (SocketAddr, mpsc::Receiver<TcpStream>, thread::JoinHandle<u64>) {
     let (tell, accepted) = mpsc::channel();
     let (address, received) = sink_with(1, move |stream: &TcpStream| {
-        tell.send(stream.try_clone().expect("another descriptor")).expect("told");
+        tell.send(stream.try_clone().expect("another descriptor")).expect("sent");
     });
     (address, accepted, received)
 }
@@ -142,15 +143,16 @@ fn lose_once(
 }
 
 #[test]
-fn each_loss_is_told_once_and_ends_with_the_window_at_ssthresh() {
+fn losses_are_reported_once_and_end_at_ssthresh() {
     let Some(mut datapath) = loaded(Datapath::register(&options())) else { return };
+    /// Losses that the test provokes.
     const EPISODES: usize = 12;
     let (address, accepted, received) = filtered_sink();
     let (socket, end, sender) = stream_until(&datapath, address);
     drop(socket);
     let receiver = accepted.recv().expect("accepted");
     let mut agent = Agent::default();
-    until("it is led", || {
+    until("the agent controls it", || {
         agent.serve(&mut datapath, Reporting::default());
         agent.records.len() > 20
     });
@@ -158,7 +160,7 @@ fn each_loss_is_told_once_and_ends_with_the_window_at_ssthresh() {
         lose_once(&mut datapath, &mut agent, &receiver, (EVERYTHING / 8, Duration::ZERO));
     }
     drop(receiver);
-    end.send(()).expect("told");
+    end.send(()).expect("sent");
     serve_to_end(&mut agent, &mut datapath, &received);
     assert_eq!(received.join().expect("received"), sender.join().expect("sent"));
 
@@ -198,7 +200,7 @@ fn each_loss_is_told_once_and_ends_with_the_window_at_ssthresh() {
 }
 
 #[test]
-fn a_repair_that_lasts_is_told_before_its_round_ends() {
+fn long_repair_is_reported_within_its_round() {
     let Some(mut datapath) = loaded(Datapath::register(&options())) else { return };
     let (address, accepted, received) = filtered_sink();
     let (socket, end, sender) = stream_until(&datapath, address);
@@ -213,7 +215,7 @@ fn a_repair_that_lasts_is_told_before_its_round_ends() {
         lose_once(&mut datapath, &mut agent, &receiver, lasting);
     }
     drop(receiver);
-    end.send(()).expect("told");
+    end.send(()).expect("sent");
     serve_to_end(&mut agent, &mut datapath, &received);
     assert_eq!(received.join().expect("received"), sender.join().expect("sent"));
     let heads: Vec<&Head> = agent.records.iter().map(Record::head).collect();
@@ -221,14 +223,14 @@ fn a_repair_that_lasts_is_told_before_its_round_ends() {
 }
 
 #[test]
-fn a_timeout_is_told_while_nothing_arrives_and_the_connection_recovers() {
+fn timeout_is_reported_without_acks_and_connection_recovers() {
     let Some(mut datapath) = loaded(Datapath::register(&options())) else { return };
     let (address, accepted, received) = filtered_sink();
     let (socket, end, sender) = stream_until(&datapath, address);
     drop(socket);
     let receiver = accepted.recv().expect("accepted");
     let mut agent = Agent::default();
-    until("it is led", || {
+    until("the agent controls it", || {
         agent.serve(&mut datapath, Reporting::default());
         agent.records.len() > 20
     });
@@ -253,12 +255,12 @@ fn a_timeout_is_told_while_nothing_arrives_and_the_connection_recovers() {
 }
 
 #[test]
-fn a_timeout_for_want_of_acknowledgements_is_taken_back() {
+fn timeout_from_lost_acks_is_undone() {
     let Some(mut datapath) = loaded(Datapath::register(&options())) else { return };
     let (address, received) = sink_with(1, |_| {});
     let (socket, end, sender) = stream_until(&datapath, address);
     let mut agent = Agent::default();
-    until("it is led", || {
+    until("the agent controls it", || {
         agent.serve(&mut datapath, Reporting::default());
         agent.records.len() > 20
     });
@@ -272,7 +274,7 @@ fn a_timeout_for_want_of_acknowledgements_is_taken_back() {
         agent.serve(&mut datapath, Reporting::default());
         agent.records.last().is_some_and(|record| record.head().ca_state == CaState::Open)
     });
-    end.send(()).expect("told");
+    end.send(()).expect("sent");
     serve_to_end(&mut agent, &mut datapath, &received);
     assert_eq!(received.join().expect("received"), sender.join().expect("sent"));
 
@@ -305,7 +307,7 @@ fn answer(datapath: &mut Datapath, decision: &Decision) -> Vec<Report> {
 }
 
 #[test]
-fn the_acknowledgement_that_begins_a_recovery_counts_for_what_may_leave() {
+fn ack_that_starts_recovery_allows_new_segments() {
     let Some(mut datapath) = loaded(Datapath::register(&options())) else { return };
     let (address, accepted, received) = filtered_sink();
     let mut stream = connect(address, datapath.name());
@@ -361,7 +363,7 @@ fn the_acknowledgement_that_begins_a_recovery_counts_for_what_may_leave() {
 }
 
 #[test]
-fn a_timeout_leaves_the_share_of_the_window_that_the_law_says() {
+fn timeout_reduces_ssthresh_by_the_decided_beta() {
     // Linux's cubic, Reno, and one that sets ssthresh itself.
     for (beta, expected) in [(717, 28), (512, 20), (1024, 40)] {
         let Some(mut datapath) = loaded(Datapath::register(&options())) else { return };
@@ -386,7 +388,7 @@ fn a_timeout_leaves_the_share_of_the_window_that_the_law_says() {
         let head = found.expect("a timeout");
         assert_eq!((head.ca_state, head.cwnd, head.ssthresh), (CaState::Loss, 1, Some(expected)));
         lose(&receiver, 0);
-        end.send(()).expect("told");
+        end.send(()).expect("sent");
         drop((socket, receiver));
         assert_eq!(received.join().expect("received"), sender.join().expect("sent"));
     }
@@ -419,13 +421,13 @@ fn time_out(stream: TcpStream, accepted: &mpsc::Receiver<TcpStream>) -> (u32, u3
     if !THRESHOLDS.contains(&ssthresh) {
         ssthresh = info.tcpi_snd_ssthresh;
     }
-    end.send(()).expect("told");
+    end.send(()).expect("sent");
     drop((socket, receiver));
     (before, ssthresh, sender.join().expect("sent"))
 }
 
 #[test]
-fn the_kernels_law_and_the_native_algorithms_answer_and_repair_losses() {
+fn kernel_and_native_controllers_reduce_and_repair() {
     // The first connection takes the slot, and the second has no agent: it is under Cubic.
     let unled = Options { flows: 1, ..options() };
     let Some(datapath) = loaded(Datapath::register(&unled)) else { return };
@@ -448,7 +450,7 @@ fn the_kernels_law_and_the_native_algorithms_answer_and_repair_losses() {
 }
 
 #[test]
-fn a_reduction_that_the_kernel_did_not_ask_for_is_made_up() {
+fn missing_kernel_reduction_is_made_up() {
     // Stray values as they were seen, parts of addresses: towards one the window grows as in slow start,
     // towards the other by a million segments for each that arrives.
     for left_out in [0x39ae_65c0, 0xb9ae_65c1, 1] {
@@ -470,7 +472,7 @@ fn a_reduction_that_the_kernel_did_not_ask_for_is_made_up() {
                 let info = tcp_info(&socket);
                 info.tcpi_ca_state == 0 && has_limits(&info)
             });
-            end.send(()).expect("told");
+            end.send(()).expect("sent");
             drop((socket, receiver));
             assert_eq!(received.join().expect("received"), sender.join().expect("sent"), "{law}");
         });
@@ -478,7 +480,7 @@ fn a_reduction_that_the_kernel_did_not_ask_for_is_made_up() {
 }
 
 #[test]
-fn a_window_that_the_kernel_restored_without_asking_is_that_before_the_reduction() {
+fn window_restored_by_kernel_equals_prior_window() {
     // The next change of state brings the window back, or the next acknowledgement.
     for left_out in [0x39ae_65c0, 0x39ae_65c1] {
         of_each_left_out(left_out, |law, name| {

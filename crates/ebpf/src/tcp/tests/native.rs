@@ -10,7 +10,9 @@ use super::super::NativeKind;
 use super::{Random, run, with_programs};
 use crate::skel::tcp_check::types;
 
+/// Payload bytes of a segment.
 pub(super) const MSS: u32 = 1448;
+/// `TCP_INFINITE_SSTHRESH` of include/net/tcp.h.
 const SSTHRESH_INFINITE: u32 = 0x7fff_ffff;
 
 /// Core's version of the algorithm, with slow start until a loss: a test of HyStart ends slow start
@@ -48,9 +50,13 @@ fn cubic_of(case: &types::native_case) -> &types::cubic {
     unsafe { &case.native.__anon_native_1.cubic }
 }
 
+/// `NATIVE_ACK` of `bpf/tcp_check.bpf.c`.
 const ACK: u32 = 0;
+/// `NATIVE_LOSS` of `bpf/tcp_check.bpf.c`.
 const LOSS: u32 = 1;
+/// `NATIVE_RTO` of `bpf/tcp_check.bpf.c`.
 const RTO: u32 = 2;
+/// `NATIVE_RESUME` of `bpf/tcp_check.bpf.c`.
 const RESUME: u32 = 3;
 
 /// Both versions of an algorithm.
@@ -189,7 +195,7 @@ fn walk(
 }
 
 #[test]
-fn the_native_cubic_grows_segment_by_segment_as_core_s_with_linux_growth() {
+fn native_cubic_matches_core_with_linux_growth() {
     with_programs(|programs| {
         let mut random = Random(7);
         let mut seen = Seen::default();
@@ -210,7 +216,7 @@ fn the_native_cubic_grows_segment_by_segment_as_core_s_with_linux_growth() {
 }
 
 #[test]
-fn the_native_reno_is_core_s_within_the_segment_that_core_counts_in_bytes() {
+fn native_reno_matches_core_within_a_segment() {
     with_programs(|programs| {
         let mut random = Random(8);
         for (segments, rtt_us) in [(10, 40_000), (400, 100_000), (3, 700)] {
@@ -225,7 +231,7 @@ fn the_native_reno_is_core_s_within_the_segment_that_core_counts_in_bytes() {
 }
 
 #[test]
-fn a_pause_moves_the_beginning_of_an_epoch_and_never_into_the_future() {
+fn pause_shifts_epoch_start_but_not_beyond_now() {
     with_programs(|programs| {
         // Began, pause and now in microseconds; the last case is a pause that was counted already.
         for (began_us, idle_us, now_us, expected) in

@@ -11,7 +11,8 @@ use super::loss::{EVERYTHING, lose, stream_until};
 use crate::program::tests::loaded;
 
 #[test]
-fn records_that_find_no_room_are_counted_to_the_last() {
+fn dropped_records_are_counted_exactly() {
+    /// Enough to overfill a buffer of 30 records.
     const CONNECTIONS: u64 = 200;
     let small = Options { records: 30, ..options() };
     let Some(mut datapath) = loaded(Datapath::register(&small)) else { return };
@@ -30,7 +31,7 @@ fn records_that_find_no_room_are_counted_to_the_last() {
 }
 
 #[test]
-fn where_there_is_no_room_it_is_tried_again_once_a_millisecond() {
+fn full_record_buffer_is_retried_every_millisecond() {
     let small = Options { records: 30, ..options() };
     let Some(mut datapath) = loaded(Datapath::register(&small)) else { return };
     // Both with events that wait: one that is known to the agent, one that is not.
@@ -38,11 +39,11 @@ fn where_there_is_no_room_it_is_tried_again_once_a_millisecond() {
     let known = stream_until(&datapath, address);
     let mut agent = Agent::default();
     let each = Reporting { cadence: Cadence::Every(Duration::ZERO), wake: false };
-    until("it is led", || {
+    until("the agent controls it", || {
         agent.serve(&mut datapath, each);
         agent.records.len() > 20
     });
-    until("there is no room", || datapath.counters().dropped > 0);
+    until("the buffer is full", || datapath.counters().dropped > 0);
     let (address, received_2) = sink(1);
     let unknown = stream_until(&datapath, address);
     lose(&unknown.0, EVERYTHING);
@@ -57,11 +58,11 @@ fn where_there_is_no_room_it_is_tried_again_once_a_millisecond() {
     let (after, took) = (datapath.counters(), began.elapsed());
     let tried = after.dropped - before.dropped;
     println!("{tried} tries at {acks} acknowledgements in {took:?}");
-    assert_eq!(after.records - before.records, tried, "all of them in vain");
+    assert_eq!(after.records - before.records, tried, "every try fails");
     assert!(tried > 0 && u128::from(tried) <= 2 * (took.as_millis() + 2), "{tried} in {took:?}");
     for (socket, end, sender) in [known, unknown] {
         drop(socket);
-        end.send(()).expect("told");
+        end.send(()).expect("sent");
         sender.join().expect("sent");
     }
     received.join().expect("received");
@@ -74,7 +75,7 @@ fn where_there_is_no_room_it_is_tried_again_once_a_millisecond() {
 }
 
 #[test]
-fn what_happened_while_the_first_record_was_lost_is_told() {
+fn events_survive_a_lost_first_record() {
     let small = Options { records: 30, ..options() };
     let Some(mut datapath) = loaded(Datapath::register(&small)) else { return };
     let (crowd, crowd_received) = sink(40);
@@ -82,7 +83,7 @@ fn what_happened_while_the_first_record_was_lost_is_told() {
         connect(crowd, datapath.name()).write_all(b"hello").expect("sent");
     }
     crowd_received.join().expect("received");
-    assert!(datapath.counters().dropped > 0, "there is no room");
+    assert!(datapath.counters().dropped > 0, "the buffer is full");
     let (address, received) = sink(1);
     let (socket, end, sender) = stream_until(&datapath, address);
     // Nothing comes back until a timeout.
@@ -92,7 +93,7 @@ fn what_happened_while_the_first_record_was_lost_is_told() {
     lose(&socket, 0);
     drop(socket);
     let (mut own, mut events) = (None, Vec::new());
-    until("the timeout is told", || {
+    until("the timeout is reported", || {
         let mut take = |record: Record| {
             if let Record::Opened(opened) = record
                 && opened.local == local
@@ -107,6 +108,6 @@ fn what_happened_while_the_first_record_was_lost_is_told() {
         events.iter().any(|events| events.contains(Events::RTO))
     });
     assert!(events[0].contains(Events::OPEN), "{events:?}");
-    end.send(()).expect("told");
+    end.send(()).expect("sent");
     assert_eq!(received.join().expect("received"), sender.join().expect("sent"));
 }

@@ -25,19 +25,27 @@ use crate::program::tests::in_namespace;
 use crate::skel::Plain;
 use crate::skel::tcp_native::types::step as Step;
 
-/// enum call of `bpf/tcp_native.bpf.c`.
+/// `CALL_CONG_AVOID` of enum call in `bpf/tcp_native.bpf.c`, as the other calls below.
 pub(super) const CONG_AVOID: u32 = 0;
+/// `CALL_SSTHRESH`.
 pub(super) const SSTHRESH: u32 = 1;
+/// `CALL_SET_STATE`.
 pub(super) const SET_STATE: u32 = 2;
+/// `CALL_UNDO_CWND`.
 pub(super) const UNDO_CWND: u32 = 3;
+/// `CALL_PAUSE`.
 pub(super) const PAUSE: u32 = 4;
 
+/// Bit of a step: the window was filled (`STEP_FILLED`).
 pub(super) const FILLED: u32 = 1 << 0;
+/// Bit of a step: slow start was ended (`STEP_ENDED`).
 const ENDED: u32 = 1 << 1;
 
-/// enum tcp_ca_state
+/// `TCP_CA_Disorder` of enum tcp_ca_state (include/uapi/linux/tcp.h): a segment may be lost.
 pub(super) const DISORDER: u64 = 1;
+/// `TCP_CA_CWR`: the window is being reduced.
 pub(super) const CWR: u64 = 2;
+/// `TCP_CA_Loss`: a timeout is being repaired.
 pub(super) const LOSS: u64 = 4;
 
 /// The first window (RFC 6928).
@@ -207,9 +215,9 @@ pub(super) fn connection<T: Plain + Send + 'static>(
         std::fs::write("/proc/sys/net/ipv4/tcp_slow_start_after_idle", "0").expect("set");
         let wire = Wire::new();
         send(native.name(), &wire);
-        tell.send(taken(&records)).expect("told");
+        tell.send(taken(&records)).expect("sent");
     });
-    told.recv().expect("told")
+    told.recv().expect("received")
 }
 
 fn connections_are_repeated(kind: NativeKind) {
@@ -224,17 +232,17 @@ fn connections_are_repeated(kind: NativeKind) {
 }
 
 #[test]
-fn a_connection_under_the_native_reno_is_repeated_by_core() {
+fn core_reproduces_native_reno_connection() {
     connections_are_repeated(NativeKind::Reno);
 }
 
 #[test]
-fn a_connection_under_the_native_cubic_is_repeated_by_core() {
+fn core_reproduces_native_cubic_connection() {
     connections_are_repeated(NativeKind::Cubic);
 }
 
 #[test]
-fn the_recordings_in_the_repository_are_repeated_by_core() {
+fn core_reproduces_stored_recordings() {
     let of_reno = Compared { acks: 1227, losses: 3, timeouts: 2, pauses: 3, undone: 0, grown: 55 };
     let of_cubic = Compared { acks: 1328, losses: 4, grown: 38, ..of_reno };
     for (kind, text, expected) in

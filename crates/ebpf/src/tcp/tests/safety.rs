@@ -29,7 +29,7 @@ use crate::skel::tcp_datapath::types::{self, counters};
 use crate::skel::word_of;
 
 #[test]
-fn a_slot_that_was_taken_back_serves_another_and_its_connection_is_under_the_kernels_law() {
+fn reclaimed_slot_is_reused_and_kernel_takes_over() {
     let Some(mut datapath) = loaded(Datapath::register(&Options { flows: 1, ..options() })) else {
         return;
     };
@@ -41,7 +41,7 @@ fn a_slot_that_was_taken_back_serves_another_and_its_connection_is_under_the_ker
     let mut serve = |datapath: &mut Datapath| {
         agent.serve(datapath, Reporting::default());
     };
-    until("the agent leads it", || {
+    until("the agent controls it", || {
         serve(&mut datapath);
         datapath.connections().any(|(_, mode)| mode == Mode::Agent)
     });
@@ -49,7 +49,7 @@ fn a_slot_that_was_taken_back_serves_another_and_its_connection_is_under_the_ker
     let before = datapath.counters();
     assert!(datapath.take_back(first));
     assert!(!datapath.take_back(first), "it was taken back already");
-    until("the kernel's law holds", || {
+    until("the kernel controls it", || {
         serve(&mut datapath);
         datapath.counters().fallbacks == before.fallbacks + 1
     });
@@ -58,7 +58,7 @@ fn a_slot_that_was_taken_back_serves_another_and_its_connection_is_under_the_ker
     let (other, _) = datapath.connections().next().expect("a connection");
     assert_eq!((other.slot, datapath.counters().refused), (first.slot, 0));
     // The end of the first one gives back nothing.
-    end.send(()).expect("told");
+    end.send(()).expect("sent");
     let sent = sender.join().expect("sent");
     until("the first ends", || datapath.counters().closed == 1);
     assert_eq!(datapath.free_slots(), 0);
@@ -69,9 +69,9 @@ fn a_slot_that_was_taken_back_serves_another_and_its_connection_is_under_the_ker
 }
 
 #[test]
-fn a_window_is_obeyed_however_many_reports_came_since_the_last_event() {
+fn window_is_obeyed_after_any_number_of_reports() {
     let Some(mut datapath) = loaded(Datapath::register(&options())) else { return };
-    // More than half of the numbers of 16 bits.
+    /// More than half of the numbers of 16 bits.
     const REPORTS: u64 = 40_000;
     let (address, received) = sink(1);
     let (socket, end, sender) = stream_until(&datapath, address);
@@ -101,12 +101,12 @@ fn a_window_is_obeyed_however_many_reports_came_since_the_last_event() {
         datapath.decide(&head, &Decision::new(&limits, &Interim::HOLD, head.mss, reporting));
         thread::sleep(Duration::from_micros(200));
     }
-    end.send(()).expect("told");
+    end.send(()).expect("sent");
     assert_eq!(received.join().expect("received"), sender.join().expect("sent"));
 }
 
 #[test]
-fn connections_beyond_the_slots_are_under_the_kernels_law() {
+fn connections_without_slot_use_the_kernel_controller() {
     let Some(datapath) = loaded(Datapath::register(&Options { flows: 1, ..options() })) else {
         return;
     };
@@ -203,7 +203,7 @@ fn no_decision_is_lost_or_reaches_another_connection() {
     assert!(seen > 20 && obeyed > 20, "{seen} and {obeyed}");
     for (socket, end, sender) in connections {
         drop(socket);
-        end.send(()).expect("told");
+        end.send(()).expect("sent");
         sender.join().expect("sent");
     }
     received.join().expect("received");
@@ -211,8 +211,9 @@ fn no_decision_is_lost_or_reaches_another_connection() {
 }
 
 #[test]
-fn nothing_that_stands_in_a_slot_stops_or_breaks_a_connection() {
+fn arbitrary_slot_contents_cannot_break_a_connection() {
     let Some(mut datapath) = loaded(Datapath::register(&options())) else { return };
+    /// Random words that the test writes into the slot.
     const WRITES: u64 = 100_000;
     let (address, received) = sink(1);
     let (socket, end, sender) = stream_until(&datapath, address);
@@ -242,7 +243,7 @@ fn nothing_that_stands_in_a_slot_stops_or_breaks_a_connection() {
             writes += 1;
         }
         if writes == WRITES {
-            end.send(()).expect("told");
+            end.send(()).expect("sent");
         }
         thread::sleep(Duration::from_micros(200));
     }
@@ -280,15 +281,15 @@ fn garbage(random: &mut Random, head: &Head) -> Slot {
 }
 
 #[test]
-fn a_reader_that_sleeps_is_woken_by_the_next_record_and_by_no_other() {
+fn sleeping_reader_is_woken_once_by_next_record() {
     let Some(mut datapath) = loaded(Datapath::register(&options())) else { return };
-    // Shorter than the datapath's patience, and much longer than from one report to the next.
+    /// Shorter than the datapath's patience, and much longer than from one report to the next.
     const QUIET: Duration = Duration::from_millis(60);
     let (address, received) = sink(1);
     let (socket, end, sender) = stream_until(&datapath, address);
     drop(socket);
     let mut agent = Agent::default();
-    until("it is led", || {
+    until("the agent controls it", || {
         agent.serve(&mut datapath, Reporting::default());
         agent.records.len() > 20
     });
@@ -309,13 +310,13 @@ fn a_reader_that_sleeps_is_woken_by_the_next_record_and_by_no_other() {
         });
         assert!(sleeps, "records that can wait wake");
     }
-    end.send(()).expect("told");
+    end.send(()).expect("sent");
     serve_to_end(&mut agent, &mut datapath, &received);
     assert_eq!(received.join().expect("received"), sender.join().expect("sent"));
 }
 
 #[test]
-fn what_a_lost_syn_brought_is_not_told_of_the_connection() {
+fn lost_syn_is_not_reported_as_loss() {
     let Some(mut datapath) = loaded(Datapath::register(&options())) else { return };
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
     let address = listener.local_addr().expect("an address");
@@ -346,7 +347,7 @@ fn what_a_lost_syn_brought_is_not_told_of_the_connection() {
 }
 
 #[test]
-fn the_connection_after_four_thousand_million_has_a_number_too() {
+fn connection_number_wraps_without_zero() {
     let Some(mut datapath) = loaded(Datapath::register(&options())) else { return };
     let numbers = &datapath.counts.words()[word_of!(counters, numbers)];
     numbers.store(u64::from(u32::MAX), Ordering::Relaxed);
@@ -367,7 +368,8 @@ pub(super) fn take_slot(datapath: &Datapath) -> Option<u32> {
 }
 
 #[test]
-fn a_slot_that_the_queue_does_not_take_back_comes_back_with_the_next_look() {
+fn slot_refused_by_queue_returns_at_next_drain() {
+    /// Slots of the datapath.
     const FLOWS: u32 = 4;
     let Some(mut datapath) = loaded(Datapath::register(&Options { flows: FLOWS, ..options() }))
     else {
@@ -422,7 +424,7 @@ fn pinnable() -> Option<(Pins, Options)> {
     let options = options();
     drop(loaded(Datapath::register(&options))?);
     let mount = Pins::mount();
-    until("the name goes", || !is_registered(&options.name));
+    until("the name is unregistered", || !is_registered(&options.name));
     let pins = Some(mount.0.join("datapath"));
     Some((mount, Options { pins, ..options }))
 }
@@ -433,7 +435,7 @@ fn pins_that_somebody_left_unfinished_are_made_anew() {
     let pins = options.pins.clone().expect("pins");
     let register = || Datapath::register(&options).expect("registered");
     let mut first = register();
-    assert_eq!(std::fs::read_dir(&pins).expect("a folder").count(), 0, "only what is asked for");
+    assert_eq!(std::fs::read_dir(&pins).expect("a folder").count(), 0, "no pin without a call");
     first.pin().expect("pinned");
     drop(first);
     // Left by a process that died in between: some of the maps, and no slot in the queue.
@@ -443,7 +445,7 @@ fn pins_that_somebody_left_unfinished_are_made_anew() {
     for file in ["link", "free_slots"] {
         std::fs::remove_file(unfinished.join(file)).expect("removed");
     }
-    until("the name goes", || !is_registered(&options.name));
+    until("the name is unregistered", || !is_registered(&options.name));
     let second = register();
     assert!(!unfinished.exists());
     let (address, received) = sink(1);
@@ -455,7 +457,7 @@ fn pins_that_somebody_left_unfinished_are_made_anew() {
 }
 
 #[test]
-fn a_second_process_is_kept_off_the_pins_of_the_first() {
+fn second_process_cannot_use_the_same_pins() {
     let Some((_mount, options)) = pinnable() else { return };
     let mut first = Datapath::register(&options).expect("registered");
     first.pin().expect("pinned");
@@ -469,7 +471,7 @@ fn a_second_process_is_kept_off_the_pins_of_the_first() {
 }
 
 #[test]
-fn a_pinned_link_is_taken_over_with_the_connections_under_it() {
+fn pinned_link_is_taken_over_with_its_connections() {
     let Some((_mount, options)) = pinnable() else { return };
     let pins = options.pins.clone().expect("pins");
     let mut first = Datapath::register(&options).expect("registered");
@@ -478,7 +480,7 @@ fn a_pinned_link_is_taken_over_with_the_connections_under_it() {
     let (socket, end, sender) = stream_until(&first, address);
     drop(socket);
     let mut agent = Agent::default();
-    until("it is led", || {
+    until("the agent controls it", || {
         agent.serve(&mut first, Reporting::default());
         agent.records.len() > 5
     });
@@ -490,11 +492,11 @@ fn a_pinned_link_is_taken_over_with_the_connections_under_it() {
     until("it falls back", || second.mode(flow) == Some(Mode::Fallback));
     assert_eq!(second.counters().fallbacks, 1);
     assert_eq!(second.holders(), [Holder { uid: 0, slots: 1 }]);
-    until("it is led again", || {
+    until("the agent controls it again", || {
         agent.serve(&mut second, Reporting::default());
         second.mode(flow) == Some(Mode::Agent)
     });
-    end.send(()).expect("told");
+    end.send(()).expect("sent");
     until("it ends", || agent.serve(&mut second, Reporting::default()));
     assert_eq!(received.join().expect("received"), sender.join().expect("sent"));
     assert_eq!(second.counters().closed, 1);
@@ -502,24 +504,24 @@ fn a_pinned_link_is_taken_over_with_the_connections_under_it() {
     second.unpin().expect("removed");
     assert!(!pins.exists());
     drop(second);
-    until("the name goes", || !is_registered(&options.name));
+    until("the name is unregistered", || !is_registered(&options.name));
 }
 
 #[test]
-fn a_connection_whose_begin_the_kernel_did_not_tell_of_has_a_slot_and_a_law() {
+fn connection_without_init_event_gets_slot_and_controller() {
     let Some(mut datapath) = loaded(Datapath::without_init(&options())) else { return };
     let (address, received) = sink(1);
     let (socket, end, sender) = stream_on(connect(address, datapath.name()));
-    until("it is taken up", || datapath.connections().count() == 1);
+    until("it has a slot", || datapath.connections().count() == 1);
     until("it grows", || tcp_info(&socket).tcpi_snd_cwnd > 10);
     let mut opened = 0;
-    until("it is announced", || {
+    until("its first record", || {
         let mut take = |record: Record| opened += u32::from(matches!(record, Record::Opened(_)));
         datapath.drain(&mut take).expect("drained");
         opened == 1
     });
     assert_eq!(datapath.counters().made_up, 1);
-    end.send(()).expect("told");
+    end.send(()).expect("sent");
     drop(socket);
     assert_eq!(received.join().expect("received"), sender.join().expect("sent"));
     until("it ends", || datapath.counters().closed == 1);
@@ -527,7 +529,7 @@ fn a_connection_whose_begin_the_kernel_did_not_tell_of_has_a_slot_and_a_law() {
 }
 
 #[test]
-fn a_connection_whose_begin_was_left_out_begins_with_its_first_timeout() {
+fn connection_without_init_event_starts_at_timeout() {
     let Some(mut datapath) = loaded(Datapath::without_init(&options())) else { return };
     let (address, accepted, received) = filtered_sink();
     let stream = connect(address, datapath.name());
@@ -535,7 +537,7 @@ fn a_connection_whose_begin_was_left_out_begins_with_its_first_timeout() {
     lose(&receiver, EVERYTHING);
     let (socket, end, sender) = stream_on(stream);
     let mut heads: Vec<Head> = Vec::new();
-    until("it tells of a timeout", || {
+    until("it reports a timeout", || {
         datapath.drain(&mut |record| heads.push(*record.head())).expect("drained");
         heads.len() >= 2
     });
@@ -543,7 +545,7 @@ fn a_connection_whose_begin_was_left_out_begins_with_its_first_timeout() {
     assert_eq!((tcp_info(&socket).tcpi_bytes_acked, datapath.counters().made_up), (1, 1));
     lose(&receiver, 0);
     drop(receiver);
-    end.send(()).expect("told");
+    end.send(()).expect("sent");
     drop(socket);
     assert_eq!(received.join().expect("received"), sender.join().expect("sent"));
 }

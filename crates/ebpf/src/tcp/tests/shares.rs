@@ -12,8 +12,11 @@ use super::loopback::{Agent, connect, options, set_option, until};
 use super::safety::take_slot;
 use crate::program::tests::loaded;
 
+/// Uid for which slots are reserved.
 const ROOT: u32 = 0;
+/// Uid of a user without privileges.
 const DAEMON: u32 = 1;
+/// Uid of a second user without privileges.
 const NOBODY: u32 = 65_534;
 
 /// Runs `body` in a thread of this user, who has no capability.
@@ -94,7 +97,7 @@ fn is_led(datapath: &Datapath, uid: u32) -> bool {
 }
 
 #[test]
-fn a_user_cannot_take_the_slots_of_others_or_root() {
+fn user_cannot_take_slots_of_other_users() {
     let Some(mut datapath) = loaded(Datapath::register(&of_16())) else { return };
     let name = datapath.name().to_string();
     let mut pairs = Pairs::new();
@@ -112,7 +115,7 @@ fn a_user_cannot_take_the_slots_of_others_or_root() {
     for (uid, slots) in [(DAEMON, 1), (ROOT, 1)] {
         pairs.open(uid, &name, 1);
         assert!(datapath.holders().contains(&Holder { uid, slots }), "{:?}", datapath.holders());
-        until("the agent leads it", || {
+        until("the agent controls it", || {
             pairs.carry(pairs.pairs.len() - 1);
             agent.serve(&mut datapath, Reporting::default());
             is_led(&datapath, uid)
@@ -129,7 +132,7 @@ fn a_user_cannot_take_the_slots_of_others_or_root() {
 }
 
 #[test]
-fn what_comes_to_a_socket_on_which_root_listens_is_not_roots() {
+fn accepted_connections_cannot_use_the_root_reserve() {
     let Some(datapath) = loaded(Datapath::register(&of_16())) else { return };
     let name = datapath.name().to_string();
     let mut pairs = Pairs::new();
@@ -154,7 +157,7 @@ fn what_comes_to_a_socket_on_which_root_listens_is_not_roots() {
 }
 
 #[test]
-fn a_connection_that_lost_its_slot_while_it_was_silent_gets_another_when_it_goes_on() {
+fn resumed_connection_gets_a_new_slot() {
     let Some(mut datapath) = loaded(Datapath::register(&Options { flows: 1, ..options() })) else {
         return;
     };
@@ -162,7 +165,7 @@ fn a_connection_that_lost_its_slot_while_it_was_silent_gets_another_when_it_goes
     let mut agent = Agent::default();
     let mut pairs = Pairs::new();
     pairs.open(NOBODY, &name, 1);
-    until("the agent leads it", || {
+    until("the agent controls it", || {
         pairs.carry(0);
         agent.serve(&mut datapath, Reporting::default());
         is_led(&datapath, NOBODY)
@@ -176,17 +179,17 @@ fn a_connection_that_lost_its_slot_while_it_was_silent_gets_another_when_it_goes
     assert_eq!(datapath.holders(), [Holder { uid: DAEMON, slots: 1 }]);
     // It works, and there is none for it.
     let before = datapath.counters();
-    until("it is under the kernel's law", || {
+    until("the kernel controls it", || {
         pairs.carry(0);
         datapath.counters().fallbacks > before.fallbacks
     });
-    until("it asks in vain", || {
+    until("its request for a slot fails", || {
         pairs.carry(0);
         datapath.counters().in_vain > before.in_vain
     });
     assert_eq!((before.refused, datapath.counters().refused), (0, 0), "those are not new");
     drop(pairs.pairs.pop());
-    until("the agent leads it again", || {
+    until("the agent controls it again", || {
         pairs.carry(0);
         agent.serve(&mut datapath, Reporting::default());
         is_led(&datapath, NOBODY)
@@ -200,7 +203,7 @@ fn a_connection_that_lost_its_slot_while_it_was_silent_gets_another_when_it_goes
 }
 
 #[test]
-fn a_user_for_whom_no_cell_is_left_gets_no_slot_and_root_does() {
+fn user_without_cell_gets_no_slot() {
     let Some(datapath) = loaded(Datapath::register(&of_16())) else { return };
     let (cells, used) = datapath.shares.all();
     // As if each were another user's.
@@ -217,14 +220,16 @@ fn a_user_for_whom_no_cell_is_left_gets_no_slot_and_root_does() {
     drop(pairs);
     until("all end", || datapath.counters().closed == 2);
     for (uid, cell) in (1_000..).zip(cells) {
-        assert_eq!(cell.swap(0, Ordering::Relaxed), uid << 32 | 1, "nobody counted there");
+        assert_eq!(cell.swap(0, Ordering::Relaxed), uid << 32 | 1, "no user has counted here");
     }
     assert_nothing_is_held(&datapath);
 }
 
 #[test]
-fn slots_that_are_taken_back_while_connections_come_and_go_are_counted_once() {
+fn reclaimed_slots_are_counted_once_under_churn() {
+    /// Connections of each user.
     const EACH: u32 = 400;
+    /// Connections that a user keeps open at a time.
     const OPEN: usize = 6;
     let Some(mut datapath) = loaded(Datapath::register(&of_16())) else { return };
     let name = datapath.name().to_string();

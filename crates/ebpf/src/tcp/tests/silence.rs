@@ -10,9 +10,10 @@ use super::loss::{EVERYTHING, lose, serve_until, stream_until};
 use crate::program::tests::loaded;
 
 #[test]
-fn a_connection_that_nobody_answers_falls_back_and_resumes_with_an_answer() {
+fn unanswered_connection_falls_back_and_resumes() {
     let Some(mut datapath) = loaded(Datapath::register(&options())) else { return };
-    const BYTES: usize = 24 << 20; // more than a second
+    /// Bytes of the transfer, which takes more than a second.
+    const BYTES: usize = 24 << 20;
     let (address, received) = sink(1);
     let sender = send(address, datapath.name(), BYTES);
     let mut agent = Agent::default();
@@ -21,7 +22,7 @@ fn a_connection_that_nobody_answers_falls_back_and_resumes_with_an_answer() {
         agent.records.len() > 5
     });
     let flow = agent.records[0].head().flow;
-    until("it is led", || {
+    until("the agent controls it", || {
         agent.serve(&mut datapath, Reporting::default());
         datapath.mode(flow) == Some(Mode::Agent)
     });
@@ -68,7 +69,7 @@ fn time_to_fall_back(datapath: &mut Datapath, reporting: Reporting) -> (Duration
     let (socket, end, sender) = stream_until(datapath, address);
     drop(socket);
     let mut agent = Agent::default();
-    until("it is led", || {
+    until("the agent controls it", || {
         agent.serve(datapath, reporting);
         agent.records.len() > 5
     });
@@ -82,7 +83,7 @@ fn time_to_fall_back(datapath: &mut Datapath, reporting: Reporting) -> (Duration
         datapath.drain(&mut take).expect("drained");
         fallen.is_some()
     });
-    end.send(()).expect("told");
+    end.send(()).expect("sent");
     serve_to_end(&mut agent, datapath, &received);
     assert_eq!(received.join().expect("received"), sender.join().expect("sent"));
     let fallen: Head = fallen.expect("a record");
@@ -90,12 +91,14 @@ fn time_to_fall_back(datapath: &mut Datapath, reporting: Reporting) -> (Duration
 }
 
 #[test]
-fn a_connection_that_reports_seldom_falls_back_in_time_too() {
+fn rarely_reporting_connection_falls_back_in_time() {
     let Some(mut datapath) = loaded(Datapath::register(&options())) else { return };
+    /// Least time without an answer before a connection falls back.
     const BOUND: Duration = Duration::from_millis(100);
-    // From one acknowledgement to the next: the sender is paced, and its timer ticks every 4 ms. Where
-    // the machine is later than that, it is not each time.
+    /// From one acknowledgement to the next: the sender is paced, and its timer ticks every 4 ms. On
+    /// a later machine only some tries are in time.
     const SLACK: Duration = Duration::from_millis(12);
+    /// Tries for each interval; one timely fallback suffices.
     const TRIES: usize = 5;
     for period_ms in [25, 50] {
         let period = Duration::from_millis(period_ms);
@@ -114,7 +117,7 @@ fn a_connection_that_reports_seldom_falls_back_in_time_too() {
 }
 
 #[test]
-fn a_connection_that_falls_back_leaves_the_rate_of_its_last_decision() {
+fn fallback_drops_the_decided_pacing_rate() {
     let Some(mut datapath) = loaded(Datapath::register(&options())) else { return };
     let (address, received) = sink(1);
     let (socket, end, sender) = stream_until(&datapath, address);
@@ -138,19 +141,19 @@ fn a_connection_that_falls_back_leaves_the_rate_of_its_last_decision() {
         datapath.drain(&mut take).expect("drained");
         newest.is_some_and(|rate| rate > RATE)
     });
-    end.send(()).expect("told");
+    end.send(()).expect("sent");
     serve_to_end(&mut agent, &mut datapath, &received);
     assert_eq!(received.join().expect("received"), sender.join().expect("sent"));
 }
 
 #[test]
-fn a_timeout_finds_out_that_nobody_answers_and_not_that_no_acknowledgement_takes_the_answer() {
+fn timeout_falls_back_only_without_an_answer() {
     let Some(mut datapath) = loaded(Datapath::register(&options())) else { return };
     for is_answered in [true, false] {
         let (address, received) = sink_with(1, |_| {});
         let (socket, end, sender) = stream_until(&datapath, address);
         let mut agent = Agent::default();
-        until("it is led", || {
+        until("the agent controls it", || {
             agent.serve(&mut datapath, Reporting::default());
             agent.records.len() > 20
         });
@@ -168,19 +171,19 @@ fn a_timeout_finds_out_that_nobody_answers_and_not_that_no_acknowledgement_takes
         }
         lose(&socket, 0);
         drop(socket);
-        end.send(()).expect("told");
+        end.send(()).expect("sent");
         serve_to_end(&mut agent, &mut datapath, &received);
         assert_eq!(received.join().expect("received"), sender.join().expect("sent"));
     }
 }
 
 #[test]
-fn an_answer_that_nothing_comes_to_take_counts_at_one_timeout_and_at_no_other() {
+fn unread_answer_counts_for_one_timeout_only() {
     let Some(mut datapath) = loaded(Datapath::register(&options())) else { return };
     let (address, received) = sink_with(1, |_| {});
     let (socket, end, sender) = stream_until(&datapath, address);
     let mut agent = Agent::default();
-    until("it is led", || {
+    until("the agent controls it", || {
         agent.serve(&mut datapath, Reporting::default());
         agent.records.len() > 20
     });
@@ -202,7 +205,7 @@ fn an_answer_that_nothing_comes_to_take_counts_at_one_timeout_and_at_no_other() 
     assert_eq!(fallen(&timeouts[1]), (Mode::Fallback, true), "{:?}", timeouts[1]);
     lose(&socket, 0);
     drop(socket);
-    end.send(()).expect("told");
+    end.send(()).expect("sent");
     serve_to_end(&mut agent, &mut datapath, &received);
     assert_eq!(received.join().expect("received"), sender.join().expect("sent"));
 }

@@ -30,7 +30,7 @@ fn answer(datapath: &mut Datapath, mut decide: impl FnMut(&Record) -> Decision) 
 }
 
 #[test]
-fn a_window_that_is_not_used_for_a_timeout_falls_and_the_reader_is_told() {
+fn window_unused_for_a_timeout_decays_and_reports() {
     let after_idle = std::fs::read_to_string("/proc/sys/net/ipv4/tcp_slow_start_after_idle");
     assert_eq!(after_idle.expect("a setting").trim(), "1");
     let Some(mut datapath) = loaded(Datapath::register(&options())) else { return };
@@ -77,9 +77,9 @@ fn a_window_that_is_not_used_for_a_timeout_falls_and_the_reader_is_told() {
 }
 
 #[test]
-fn the_rate_that_a_socket_asked_for_outlives_that_of_a_decision() {
+fn max_pacing_rate_of_socket_outlives_decisions() {
     let Some(mut datapath) = loaded(Datapath::register(&options())) else { return };
-    // Bytes a second.
+    /// Pacing rate that the socket requests, in bytes per second.
     const ASKED: u32 = 20_000_000;
     let (address, received) = sink(1);
     let stream = connect(address, datapath.name());
@@ -112,12 +112,13 @@ fn the_rate_that_a_socket_asked_for_outlives_that_of_a_decision() {
     let micros = last.at.saturating_since(first.at).as_micros() as u64;
     let rate = (last.bytes_acked - first.bytes_acked) * 1_000_000 / micros;
     assert!(rate < u64::from(ASKED) * 3 / 2, "{rate} bytes a second");
-    end.send(()).expect("told");
+    end.send(()).expect("sent");
     assert_eq!(received.join().expect("received"), sender.join().expect("sent"));
 }
 
 #[test]
 fn no_window_grows_beyond_what_a_route_allows() {
+    /// Largest window in segments that the route allows.
     const LIMIT: u32 = 20;
     in_namespace(|| {
         command("ip link set lo up");
@@ -158,7 +159,7 @@ fn no_window_grows_beyond_what_a_route_allows() {
                 let cwnd = tcp_info(&socket).tcpi_snd_cwnd;
                 assert!(cwnd <= LIMIT, "{name}: {cwnd}");
             }
-            end.send(()).expect("told");
+            end.send(()).expect("sent");
             drop(socket);
             assert_eq!(received.join().expect("received"), sender.join().expect("sent"));
         }

@@ -14,13 +14,16 @@ use std::time::{Duration, Instant};
 
 use crate::program::tests::command;
 
-/// The namespace's address, and the address that leads back to it.
+/// The namespace's address.
 pub(super) const HOST: [u8; 4] = [10, 0, 0, 1];
+/// Address of the far end, whose packets come back to [`HOST`].
 pub(super) const NEIGHBOUR: [u8; 4] = [10, 0, 0, 2];
 
-/// 4 Mbit/s, 80 ms, and a queue of 25 full packets.
+/// Rate of the path: 4 Mbit/s.
 const BYTES_PER_MS: u32 = 500;
+/// Delay of each direction.
 const DELAY: Duration = Duration::from_millis(40);
+/// Longest waiting time in the queue: 25 full packets.
 const QUEUE: Duration = Duration::from_millis(75);
 /// Acknowledgements and the ends of a connection are shorter.
 const DATA_FROM: usize = 200;

@@ -43,7 +43,7 @@ fn tell(connections: &mut Connections, report: &Report) {
 }
 
 #[test]
-fn a_batch_of_records_is_answered_once_a_connection() {
+fn one_answer_per_connection_and_batch() {
     let mut connections = reno();
     let (mut one, mut other) = (Path::new(3, 1), Path::new(5, 1));
     open(&mut connections, &one);
@@ -58,7 +58,7 @@ fn a_batch_of_records_is_answered_once_a_connection() {
 }
 
 #[test]
-fn a_slot_that_is_used_again_is_another_connection() {
+fn reused_slot_is_a_new_connection() {
     let mut connections = reno();
     let mut first = Path::new(3, 1);
     open(&mut connections, &first);
@@ -80,7 +80,7 @@ fn a_slot_that_is_used_again_is_another_connection() {
 }
 
 #[test]
-fn ten_thousand_connections_come_and_go_and_leave_nothing() {
+fn ten_thousand_closed_connections_leave_no_state() {
     let mut connections = reno();
     for generation in 1..=10_000 {
         let mut path = Path::new(generation % 16, generation);
@@ -99,7 +99,7 @@ fn ten_thousand_connections_come_and_go_and_leave_nothing() {
 }
 
 #[test]
-fn rules_hold_for_what_is_told_of_a_destination_and_the_name_for_what_is_not() {
+fn rules_apply_only_to_known_destinations() {
     let mut connections = connections(&["newreno", "cubic"], &[":443=vegas"], Recorder::default());
     let (adopted, ruled, other) = (&mut Path::new(0, 1), Path::new(1, 1), Path::new(1, 1));
     connections.on_record(1, &Record::Report(*adopted.round(10)));
@@ -121,7 +121,7 @@ fn rules_hold_for_what_is_told_of_a_destination_and_the_name_for_what_is_not() {
 }
 
 #[test]
-fn a_connection_whose_end_found_the_ring_full_is_dropped_and_its_successor_is_not() {
+fn close_with_the_ring_full_drops_one_connection() {
     let mut connections = reno();
     let (gone, kept) = (Path::new(3, 1), Path::new(5, 1));
     open(&mut connections, &gone);
@@ -140,7 +140,7 @@ fn a_connection_whose_end_found_the_ring_full_is_dropped_and_its_successor_is_no
 }
 
 #[test]
-fn a_connection_that_loses_its_slot_has_missed_nothing() {
+fn losing_a_slot_counts_no_missed_report() {
     let mut connections = reno();
     let (silent, other) = (Path::new(3, 1), Path::new(3, 2));
     open(&mut connections, &silent);
@@ -154,7 +154,7 @@ fn a_connection_that_loses_its_slot_has_missed_nothing() {
 }
 
 #[test]
-fn the_shortest_round_trip_counts_until_it_has_not_been_seen_for_100_ms() {
+fn shortest_round_trip_expires_after_100_ms() {
     let mut connections = reno();
     let (mut short, mut long) = (Path::new(0, 1), Path::new(1, 1));
     short.report.head.srtt_us = 8_000;
@@ -176,7 +176,7 @@ fn the_shortest_round_trip_counts_until_it_has_not_been_seen_for_100_ms() {
 }
 
 #[test]
-fn the_document_of_ten_thousand_connections_fits_into_an_answer_ten_times() {
+fn status_of_ten_thousand_connections_fits_an_answer() {
     let mut connections = connections(&["copa"], &[], Recorder::default());
     for slot in 0..10_000 {
         let mut path = Path::new(slot, 1);
@@ -193,7 +193,7 @@ fn the_document_of_ten_thousand_connections_fits_into_an_answer_ten_times() {
 }
 
 #[test]
-fn a_connection_that_selects_under_way_goes_on_from_its_window() {
+fn late_selection_continues_from_the_current_window() {
     let mut connections = reno();
     let mut path = Path::new(0, 1);
     path.report.head.cwnd = 60;
@@ -206,7 +206,7 @@ fn a_connection_that_selects_under_way_goes_on_from_its_window() {
 }
 
 #[test]
-fn what_waited_while_the_agent_was_stopped_is_taken_and_not_answered() {
+fn records_from_before_the_start_are_not_answered() {
     let mut connections = reno();
     let mut path = Path::new(0, 1);
     open(&mut connections, &path);
@@ -250,7 +250,7 @@ fn an_algorithm_that_panics_harms_no_other_connection() {
 }
 
 #[test]
-fn timers_are_served_when_they_are_due_and_go_with_their_connection() {
+fn timers_fire_when_due_and_end_with_connection() {
     let mut connections = reno();
     let mut path = Path::new(0, 1);
     open(&mut connections, &path);
@@ -270,7 +270,7 @@ fn timers_are_served_when_they_are_due_and_go_with_their_connection() {
 }
 
 #[test]
-fn an_answer_waits_since_its_oldest_record_and_that_to_a_timer_since_none() {
+fn answer_age_counts_from_its_oldest_record() {
     let since = |connections: &mut Connections, path: &Path| {
         let mut since = Vec::new();
         connections.decide(path.report.head.at, &mut |answer| since.push(answer.waits_since));
@@ -313,7 +313,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 30, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn a_recording_of_anything_is_replayed_bit_for_bit(
+    fn any_recording_replays_bit_for_bit(
         reports in prop::collection::vec((0usize..5, 0u32..3, reports()), 1..60),
     ) {
         let (recorder, rows) = Recorder::for_test();
@@ -344,7 +344,7 @@ proptest! {
 }
 
 #[test]
-fn a_decision_that_is_another_now_is_told_with_its_line() {
+fn replay_names_the_line_of_a_different_decision() {
     let (recorder, rows) = Recorder::for_test();
     let mut connections = connections(&["cubic"], &[], recorder);
     let mut path = Path::new(0, 1);
@@ -378,7 +378,7 @@ fn a_decision_that_is_another_now_is_told_with_its_line() {
 }
 
 #[test]
-fn what_an_algorithm_of_somebody_s_own_decided_is_repeated_where_it_is_known() {
+fn replay_repeats_registered_foreign_algorithms() {
     let mut known = Registry::default();
     known.register(Algorithm { name: "mine", ..newreno::ALGORITHM }).unwrap();
     let rules = Rules::new(vec![Choice::offered(&known, "mine").unwrap()], Vec::new()).unwrap();

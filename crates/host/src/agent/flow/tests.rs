@@ -101,7 +101,7 @@ fn cwnd(flow: &mut Flow) -> u32 {
 }
 
 #[test]
-fn the_first_acknowledgement_after_a_pause_grows_the_window_that_the_pause_left() {
+fn first_acknowledgement_after_pause_grows_the_reduced_window() {
     for algorithm in ["newreno", "cubic"] {
         let (mut flow, mut path) = flow(algorithm);
         // The first data of a connection that was opened long before: 10 segments are left and grow.
@@ -116,7 +116,7 @@ fn the_first_acknowledgement_after_a_pause_grows_the_window_that_the_pause_left(
 }
 
 #[test]
-fn what_was_acknowledged_before_a_loss_counts_before_it() {
+fn bytes_acknowledged_before_loss_count_before_it() {
     let (mut flow, mut path) = flow("newreno");
     assert_eq!(cwnd(&mut flow), 10);
     flow.on_report(path.round(10));
@@ -160,7 +160,7 @@ fn old_reports_change_nothing() {
 }
 
 #[test]
-fn events_that_nobody_told_of_follow_from_the_kernel_s_state() {
+fn missing_events_are_inferred_from_kernel_state() {
     let (mut flow, mut path) = flow("newreno");
     flow.on_report(path.round(10));
     let report = path.round(20);
@@ -183,7 +183,7 @@ fn events_that_nobody_told_of_follow_from_the_kernel_s_state() {
 }
 
 #[test]
-fn an_episode_in_reports_that_were_lost_is_one_reduction() {
+fn episode_in_lost_reports_is_one_reduction() {
     let (mut flow, mut path) = flow("newreno");
     flow.on_report(path.round(10));
     path.round(20);
@@ -209,7 +209,7 @@ fn reduced_to_20(ca_state: CaState) -> (Flow, Path) {
 }
 
 #[test]
-fn a_loss_that_was_told_in_cwr_is_the_one_of_the_recovery_that_follows() {
+fn loss_in_cwr_belongs_to_the_next_recovery() {
     let (mut flow, mut path) = reduced_to_20(CaState::Cwr);
     for ca_state in [CaState::Cwr, CaState::Recovery] {
         let report = path.round(20);
@@ -226,7 +226,7 @@ fn a_loss_that_was_told_in_cwr_is_the_one_of_the_recovery_that_follows() {
 }
 
 #[test]
-fn what_begins_where_an_episode_is_undone_reduces_the_window_that_was_restored() {
+fn loss_after_undo_reduces_the_restored_window() {
     let begins = [
         (Events::LOSS, CaState::Recovery),
         (Events::LOSS, CaState::Cwr),
@@ -249,7 +249,7 @@ fn what_begins_where_an_episode_is_undone_reduces_the_window_that_was_restored()
 /// Without SACK the kernel stays in recovery until the peer acknowledges data sent after the recovery
 /// began (tcp_is_non_sack_preventing_reopen).
 #[test]
-fn a_recovery_that_goes_on_after_it_was_undone_is_no_new_loss() {
+fn recovery_continuing_after_undo_is_no_new_loss() {
     let (mut flow, mut path) = reduced_to_20(CaState::Recovery);
     let report = path.round(1);
     report.head.events = Events::SPURIOUS;
@@ -262,7 +262,7 @@ fn a_recovery_that_goes_on_after_it_was_undone_is_no_new_loss() {
 }
 
 #[test]
-fn a_report_of_every_acknowledgement_keeps_the_order_of_the_kernel() {
+fn reports_keep_the_kernel_s_order() {
     let (mut flow, mut path) = flow("newreno");
     for _ in 0..20 {
         let report = path.round(1);
@@ -274,11 +274,16 @@ fn a_report_of_every_acknowledgement_keeps_the_order_of_the_kernel() {
     report.head.ca_state = CaState::Recovery;
     report.head.lost += 1;
     flow.on_report(report);
-    assert_eq!(cwnd(&mut flow), 15, "the acknowledgement that tells of a loss grows nothing");
+    assert_eq!(
+        cwnd(&mut flow),
+        15,
+        "the acknowledgement that reports a loss does not grow the \
+                                     window"
+    );
 }
 
 #[test]
-fn a_flow_that_the_kernel_has_carried_goes_on_from_its_window() {
+fn adopted_flow_continues_from_its_window() {
     for algorithm in
         ["newreno", "cubic", "bic", "highspeed", "scalable", "htcp", "illinois", "veno"]
     {
@@ -298,7 +303,7 @@ fn a_flow_that_the_kernel_has_carried_goes_on_from_its_window() {
 }
 
 #[test]
-fn a_flow_adopted_in_slow_start_goes_on_in_slow_start() {
+fn flow_adopted_in_slow_start_stays_in_it() {
     let mut path = Path::new(0, 1);
     path.report.head.cwnd = 40;
     let mut flow = Flow::new(FlowOrigin::Adopted, path.report.head, &choice("newreno"), 7);
@@ -308,7 +313,7 @@ fn a_flow_adopted_in_slow_start_goes_on_in_slow_start() {
 }
 
 #[test]
-fn a_flow_adopted_in_recovery_aims_for_the_kernel_s_threshold_and_is_not_reduced_again() {
+fn flow_adopted_in_recovery_is_not_reduced_again() {
     let mut path = Path::new(0, 1);
     path.report.head.cwnd = 55;
     path.report.head.ssthresh = Some(50);
@@ -322,7 +327,7 @@ fn a_flow_adopted_in_recovery_aims_for_the_kernel_s_threshold_and_is_not_reduced
 }
 
 #[test]
-fn a_flow_adopted_in_cwr_is_not_reduced_by_the_recovery_that_follows() {
+fn flow_adopted_in_cwr_is_not_reduced_again() {
     let mut path = Path::new(0, 1);
     path.report.head.cwnd = 55;
     path.report.head.ssthresh = Some(50);
@@ -336,7 +341,7 @@ fn a_flow_adopted_in_cwr_is_not_reduced_by_the_recovery_that_follows() {
 }
 
 #[test]
-fn a_decision_is_late_after_two_round_trips_or_a_fixed_time() {
+fn decision_is_late_after_bounded_age() {
     let (mut flow, path) = flow("newreno");
     let at = |ms| path.report.head.at + Duration::from_millis(ms);
     assert!(!flow.is_stale(at(80), &TERMS));
@@ -347,7 +352,7 @@ fn a_decision_is_late_after_two_round_trips_or_a_fixed_time() {
 }
 
 #[test]
-fn an_algorithm_without_a_window_or_a_rate_gets_the_other() {
+fn missing_window_or_rate_is_derived() {
     let (mut rate, _) = flow("const(rate=96Mbit/s)");
     let decision = rate.decide(&TERMS).unwrap();
     // 96 Mbit/s over 40 ms are 480 KB; twice that.
@@ -386,7 +391,7 @@ impl CongestionControl for Wild {
 }
 
 #[test]
-fn limits_out_of_all_bounds_are_brought_into_them_and_counted() {
+fn out_of_range_limits_are_clamped_and_counted() {
     let not_a_number = Rate::from_bytes_per_sec_f64(f64::NAN);
     for (cwnd, rate) in [
         (0, not_a_number),
@@ -415,7 +420,7 @@ fn check(decision: &Decision) {
 }
 
 #[test]
-fn an_algorithm_that_panics_decides_no_more_and_says_why() {
+fn panicking_algorithm_stops_deciding_and_keeps_its_message() {
     let (flow, mut path) = flow("const");
     let limits = SendLimits { cwnd: Some(ByteCount::new(50_000)), ..SendLimits::default() };
     let mut flow = flow.with_algorithm(Box::new(Wild(limits, None)));
@@ -488,7 +493,7 @@ proptest! {
 
     /// For any reports: no panic, decisions within bounds, and the same decisions in a second run.
     #[test]
-    fn garbage_gives_bounded_decisions_and_the_same_ones_again(
+    fn garbage_gives_bounded_and_repeatable_decisions(
         first in heads(),
         reports in prop::collection::vec(reports(), 1..30),
         adopted in any::<bool>(),

@@ -12,7 +12,7 @@ use crate::route;
 /// Condition on the device towards the Internet. Any other device may have any header.
 pub(super) const LINK: Condition = Condition {
     name: "link",
-    reason: "a sendbox reads Ethernet frames, or IP packets without a header of a link",
+    reason: "a sendbox reads Ethernet frames, or IP packets without a link-layer header",
     is_ground: true,
     is_awaited: false,
     look: |devices| {
@@ -21,17 +21,19 @@ pub(super) const LINK: Condition = Condition {
     },
 };
 
+/// Condition of a sendbox on a router: the kernel forwards the IP versions of its bundles.
 pub(super) const FORWARDS: Condition = Condition {
     name: "IP forwarding",
-    reason: "the machine would forward no packets of hosts",
+    reason: "this machine would not forward packets of hosts",
     is_ground: false,
     is_awaited: true,
     look: forwards,
 };
 
+/// Condition of a sendbox on a router: routes lead packets of bundles through the WAN.
 pub(super) const ROUTES: Condition = Condition {
     name: "routes",
-    reason: "packets of bundles would leave elsewhere, and not be seen",
+    reason: "packets of bundles would leave through another device, unseen by the sendbox",
     is_ground: false,
     is_awaited: true,
     look: routes,
@@ -84,7 +86,7 @@ fn versions(devices: &Devices) -> impl Iterator<Item = bool> {
 fn forwards(devices: &Devices) -> Result<String, Fault> {
     if devices.own {
         // Packets of the machine itself need no forwarding, and there may be no hosts.
-        return Ok("not asked for with box.own".into());
+        return Ok("not required with box.own".into());
     }
     let lan = devices.lan.as_deref();
     for is_v4 in versions(devices) {
@@ -99,7 +101,7 @@ fn forwards(devices: &Devices) -> Result<String, Fault> {
         let more = if is_v4 {
             ""
         } else {
-            "; a device that has its address and routes by router advertisements needs accept_ra = 2 before that"
+            "; a device configured by router advertisements needs accept_ra = 2 first"
         };
         let found = format!("this machine does not forward {version}");
         return Err(Fault::new(found, format!("sysctl -w {setting}=1{more}")));
@@ -121,7 +123,8 @@ fn routes(devices: &Devices) -> Result<String, Fault> {
         return Ok(format!("through {}", devices.wan));
     }
     let fix = format!(
-        "routes through {}, as `ip route get` says of an address of each, or that device as box.wan",
+        "add routes through {} (`ip route get ADDRESS` shows the device in use), or set box.wan to \
+         that device",
         devices.wan
     );
     Err(Fault::new(listed(elsewhere), fix))
@@ -161,7 +164,7 @@ impl Devices {
         let more = found.len().saturating_sub(NAMED);
         found.truncate(NAMED);
         if more > 0 {
-            found.push(format!("{more} prefixes more of the like"));
+            found.push(format!("{more} more prefixes"));
         }
         let rules = route::policy_rules()?;
         if !rules.is_empty() {
@@ -231,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn a_router_must_forward_the_versions_of_its_bundles() {
+    fn router_must_forward_its_bundles_ip_versions() {
         on_a_router(|| {
             let v4 = routed("left", &["10.2.0.0/16"]);
             assert_eq!(failed(&v4), []);

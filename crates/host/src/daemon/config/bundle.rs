@@ -103,8 +103,8 @@ impl<'a> Bundle<'a> {
             Some(Role::Sendbox) => Self { shaping: bundle.shaping(), ..bundle },
             Some(Role::Receivebox) => {
                 if bundle.from.is_empty() {
-                    let allowed = "at least one prefix: a receivebox tells the bundles of several \
-                                   sites apart by their sources";
+                    let allowed = "at least one prefix: a receivebox distinguishes the bundles of \
+                                   several sites by their sources";
                     table.wrong_because("from", allowed);
                 }
                 for key in SHAPING.into_iter().filter(|key| table.has(key)) {
@@ -164,20 +164,20 @@ fn compare(bundles: &[Bundle<'_>], role: Option<Role>, listen: &[SocketAddr]) {
             table.wrong_because("name", "a name that no other bundle has");
         }
         if let Some(other) = bundle.id.and_then(|id| ids.insert(id, name)) {
-            table.wrong_because("id", format!("a number that bundle {other:?} has not"));
+            table.wrong_because("id", format!("a number that bundle {other:?} does not have"));
         }
         if let Some(peer) = bundle.peer.as_ref().and_then(Peer::address) {
             if listen.iter().any(|listen| peer.ip() == listen.ip()) {
                 table.wrong_because(
                     "peer",
-                    "the address of the other box, which is not that of box.listen",
+                    "the address of the other box, which differs from box.listen",
                 );
             }
             // For a trial, both boxes may run on one machine.
             if peer.ip().is_loopback() && !listen.iter().any(|it| it.ip().is_loopback()) {
                 table.wrong_because(
                     "peer",
-                    "an address of the other box, and none of this machine's alone",
+                    "an address of the other box, not one of this machine alone",
                 );
             }
             let is_broadcast = |to: &IpNet| match to {
@@ -187,15 +187,14 @@ fn compare(bundles: &[Bundle<'_>], role: Option<Role>, listen: &[SocketAddr]) {
             if bundle.to.iter().flatten().any(is_broadcast) {
                 table.wrong_because(
                     "peer",
-                    "an address of one host, and not the last one of a network of `to`",
+                    "an address of one host, not the last (broadcast) address of a network in `to`",
                 );
             }
             if !listen.is_empty() && listen.iter().all(|it| peer.is_ipv4() != it.is_ipv4()) {
                 table.wrong_because("peer", "an address of the same IP version as box.listen");
             }
         } else if bundle.peer.is_some() && bundle.nat.is_some_and(Nat::changes_destination) {
-            let allowed =
-                "an address where NAT changes destinations: that of the NAT, which `to` holds";
+            let allowed = "the address of the NAT, which is within `to`: NAT changes destinations";
             table.wrong_because("peer", allowed);
         }
         if role == Some(Role::Sendbox) {
@@ -206,8 +205,8 @@ fn compare(bundles: &[Bundle<'_>], role: Option<Role>, listen: &[SocketAddr]) {
                     prefix.prefix_len() > 0 && listen.iter().any(|it| prefix.contains(&it.ip()))
                 };
                 if prefix.as_ref().is_some_and(is_own) {
-                    let allowed = "a prefix of the other site, which does not hold box.listen: name \
-                                   the networks of a wider one by themselves";
+                    let allowed = "a prefix of the other site that does not contain box.listen: \
+                                   list the networks of a wider prefix one by one";
                     table.wrong_element("to", place, allowed);
                 }
             }
@@ -219,7 +218,7 @@ fn compare(bundles: &[Bundle<'_>], role: Option<Role>, listen: &[SocketAddr]) {
             for source in from {
                 let (Some(prefix), Some(source)) = (prefix, source) else { continue };
                 if let Some(other) = paths.insert((*source, *prefix), name) {
-                    let allowed = format!("a prefix that bundle {other:?} has not");
+                    let allowed = format!("a prefix that bundle {other:?} does not have");
                     table.wrong_element("to", place, allowed);
                 }
             }
@@ -274,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_has_as_many_bundles_as_the_tables_hold_and_one_more_is_refused() {
+    fn bundles_beyond_the_table_size_are_refused() {
         let config = parse(MAX_BUNDLES, |text| text).unwrap();
         assert_eq!(config.bundles.len(), 1024);
         let shares = config.uplink.unwrap().shares;
@@ -284,17 +283,16 @@ mod tests {
     }
 
     #[test]
-    fn of_a_thousand_bundles_the_two_that_are_confused_are_named() {
+    fn two_ambiguous_bundles_among_thousand_are_named() {
         let told = parse(1000, |text| text.replace("10.3.200.0/25", "10.0.17.128/25")).unwrap_err();
-        let named =
-            "bundle.to = \"10.0.17.128/25\": allowed is a prefix that bundle \"site-17\" has not";
+        let named = "bundle.to = \"10.0.17.128/25\": allowed is a prefix that bundle \"site-17\" does not have";
         assert!(told.contains(named) && told.lines().count() == 1, "{told}");
         let told = parse(1000, |text| text.replace("id = 900\n", "id = 90\n")).unwrap_err();
-        assert!(told.contains("a number that bundle \"site-90\" has not"), "{told}");
+        assert!(told.contains("a number that bundle \"site-90\" does not have"), "{told}");
     }
 
     #[test]
-    fn more_pairs_of_prefixes_than_the_tables_hold_are_refused() {
+    fn prefix_pairs_beyond_the_table_size_are_refused() {
         let from = |count: u32| {
             let prefixes = (0..count).map(|net| format!("\"11.{}.{}.0/24\"", net / 256, net % 256));
             format!("from = [{}]\nkey_file", prefixes.collect::<Vec<_>>().join(", "))

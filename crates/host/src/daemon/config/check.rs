@@ -50,16 +50,23 @@ fn several(file: &Path, root: &Reader<'_>) -> Option<Vec<Config>> {
 fn keep_apart(table: &Reader<'_>, own: &Config, other: &Config) {
     let name = &other.name;
     if own.name == *name {
-        let allowed = "a name that no other box has: without one a box has the name of its role";
+        let allowed = "a name that no other box has; without a name, a box has the name of its \
+                       role";
         table.wrong_because("name", allowed);
         return;
     }
     let has_same = own.listen.iter().any(|address| other.listen.contains(address));
     if has_same {
-        table.wrong_because("listen", format!("an address or a port that box {name:?} has not"));
+        table.wrong_because(
+            "listen",
+            format!(
+                "an address or a port that box {name:?} does not \
+                                               use"
+            ),
+        );
     }
     if own.lan.is_some() && own.lan == other.lan {
-        table.wrong_because("lan", format!("a device that is not box {name:?}'s"));
+        table.wrong_because("lan", format!("a device that box {name:?} does not use"));
     }
     if own.lan.as_ref() == Some(&other.wan) {
         table.wrong_because("lan", format!("a device that is not the WAN of box {name:?}"));
@@ -73,7 +80,7 @@ fn keep_apart(table: &Reader<'_>, own: &Config, other: &Config) {
         table.wrong_because("wan", format!("a device that is not the WAN of {role} {name:?}"));
     }
     if own.control == other.control {
-        table.wrong_because("control", format!("a path that box {name:?} has not"));
+        table.wrong_because("control", format!("a path that box {name:?} does not use"));
     }
     let wrong_within = |name: &str, key: &str, allowed: String| {
         table.table(name).iter().for_each(|within| within.wrong_because(key, &allowed));
@@ -82,12 +89,12 @@ fn keep_apart(table: &Reader<'_>, own: &Config, other: &Config) {
         wrong_within(
             "metrics",
             "listen",
-            format!("an address or a port that box {name:?} has not"),
+            format!("an address or a port that box {name:?} does not use"),
         );
     }
     let file = |config: &Config| config.trace.as_ref().map(|trace| trace.file.clone());
     if own.trace.is_some() && file(own) == file(other) {
-        wrong_within("trace", "file", format!("a file that is not box {name:?}'s"));
+        wrong_within("trace", "file", format!("a file that box {name:?} does not use"));
     }
 }
 
@@ -128,8 +135,8 @@ fn config(
     }
     let kernel_qdisc = node.choice("kernel_qdisc", &KernelQdisc::ALL.map(|it| (it.name(), it)));
     if datapath == DatapathKind::User && kernel_qdisc.is_some() {
-        let allowed = "nothing without box.datapath = \"kernel\", or \"auto\" where no bundle has \
-                       a qdisc";
+        let allowed = "nothing without box.datapath = \"kernel\", or \"auto\" if no bundle has a \
+                       qdisc";
         node.wrong_because("kernel_qdisc", allowed);
     }
     let control = node.checked("control", |text| value::socket_path(folder, text));
@@ -225,7 +232,7 @@ fn forward(node: &Reader<'_>, role: Option<Role>) -> Forward {
         node.choice("forward", &Forward::ALL.map(|it| (it.name(), it))).unwrap_or(derived);
     if role.is_some() && forward == Forward::Bridge && !node.has("lan") {
         let allowed =
-            "\"route\" without box.lan: a bridge needs the port of a sendbox towards its hosts";
+            "\"route\" without box.lan: on a bridge, a sendbox needs its port towards the hosts";
         node.wrong_because("forward", allowed);
     }
     forward
@@ -256,7 +263,7 @@ fn lan(
 fn own(node: &Reader<'_>, role: Option<Role>, forward: Forward) -> bool {
     let own = node.switch("own");
     if role == Some(Role::Receivebox) && node.has("own") {
-        node.wrong_because("own", "nothing: a receivebox counts what came from box.from");
+        node.wrong_because("own", "nothing: a receivebox counts the packets from bundle.from");
     } else if own == Some(true) && forward == Forward::Bridge {
         node.wrong_because("own", "false with box.forward = \"bridge\"");
     }
@@ -303,8 +310,8 @@ fn datapath(
         }
         _ if datapath.is_in_kernel() => {
             for bundle in with_qdisc {
-                let allowed = "nothing with box.datapath = \"kernel\": box.kernel_qdisc says what \
-                               packets wait in there";
+                let allowed = "nothing with box.datapath = \"kernel\": there, box.kernel_qdisc \
+                               sets the queue";
                 bundle.table.wrong_because("qdisc", allowed);
             }
             datapath
@@ -340,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sendbox_s_sockets_are_asked_for_what_the_file_says() {
+    fn xdp_options_follow_the_file() {
         let busy_poll = Some(Duration::from_micros(50));
         let options = XdpOptions { zero_copy: true, busy_poll, threads: true };
         let all = "zero_copy = true\nbusy_poll = \"50us\"\nthreads = true";

@@ -44,6 +44,7 @@ macro_rules! kinds {
         }
 
         impl DatapathKind {
+            /// The names in files, each with its datapath.
             pub(super) const CHOICES: &[(&str, Self)] =
                 &[$($(#[$cfg])? ($name, Self::$kind),)* ("auto", Self::Auto)];
             /// The names in files, for the schema.

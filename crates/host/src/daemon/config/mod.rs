@@ -67,7 +67,7 @@ use crate::port::XdpOptions;
 pub(in crate::daemon) use datapath::datapaths;
 pub use datapath::{DatapathKind, Forward, KernelQdisc};
 /// All errors in the file of a box.
-pub use forebay_reader::FileError as ConfigError;
+pub use forebay_reader::{FileError as ConfigError, Problem as ConfigProblem};
 pub use peer::Peer;
 pub use places::Places;
 pub use uplink::Uplink;
@@ -292,9 +292,7 @@ impl Config {
         // A pipe has no length, and a file may grow.
         opened.take(MAX_FILE + 1).read_to_end(&mut bytes).map_err(unreadable)?;
         if bytes.len() as u64 > MAX_FILE {
-            return Err(refused(format!(
-                "longer than {MAX_FILE} bytes, which is the most allowed"
-            )));
+            return Err(refused(format!("longer than {MAX_FILE} bytes, the maximum")));
         }
         String::from_utf8(bytes).map_err(|error| refused(error.to_string()))
     }
@@ -350,7 +348,8 @@ impl Config {
         let known: Vec<String> = known.map(|it| it.name().to_string_lossy().into_owned()).collect();
         let known = known.join(", ");
         let what = format!(
-            " = {lan:?}: allowed is a device of this machine ({known}), or no box.lan: packets of any device are taken"
+            " = {lan:?}: allowed is a device of this machine ({known}), or no box.lan: then \
+             packets of any device belong to bundles"
         );
         Err(self.refuse(None, "box.lan", what))
     }

@@ -62,6 +62,7 @@ impl fmt::Display for Peer {
 /// A host name needs two labels or more, so that a mistyped word is none. The last label is not a number, so
 /// that a mistyped address is none.
 fn is_host_name(text: &str) -> bool {
+    /// Longest host name, in bytes without the final dot (RFC 1035, section 2.3.4).
     const NAME_MAX: usize = 253;
     let is_label = |label: &str| {
         let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-';
@@ -81,7 +82,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_has_labels_and_is_no_mistyped_address() {
+    fn name_has_labels_and_no_mistyped_address() {
         let named = |text: &str| Peer::named(7, text).map(|peer| peer.to_string());
         for (text, expected) in [
             ("Site-B.example.org", "site-b.example.org:7"),

@@ -14,15 +14,22 @@ pub static ONE: Format = Format { root: &ROOT, names_elements: false };
 /// A file of several boxes: each table `[[box]]` is followed by all sections of that box.
 pub static SEVERAL: Format = Format { root: &ROOT_OF_SEVERAL, names_elements: false };
 
+/// Allowed values of an address, for error texts.
 pub(super) const ADDRESS: &str = "one host's IP address, such as \"10.1.3.1\", \"10.1.3.1:7000\" or \
                                   \"[2001:db8::1]:7000\"";
+/// Allowed values of a device name, for error texts. The kernel's limit is 15 bytes (IFNAMSIZ).
 pub(super) const DEVICE: &str = "a network device's name of 1 to 15 characters, such as \"eth0\"";
+/// Allowed values of a prefix, for error texts.
 pub(super) const PREFIX: &str = "a prefix such as \"10.1.2.0/24\" or \"2001:db8:2::/48\"";
+/// Allowed values of a path, for error texts.
 pub(super) const PATH: &str = "a path, as a text";
+/// The host name that a peer may have instead of an address, for error texts.
 pub(super) const NAMED: &str = "or a name with a dot, such as \"site-b.example.org\"";
 /// The name of a bundle, a box, a group or an account.
 pub(super) const NAME: Kind = Kind::Name(NAME_MAX, "._-");
+/// Values of a rate.
 const RATE: Kind = Kind::Rate(*RATES.start(), *RATES.end());
+/// Values of a weight.
 const WEIGHT: Kind = Kind::Whole(*WEIGHTS.start(), *WEIGHTS.end());
 /// Largest overhead: more than nested tunnels add.
 const OVERHEAD_MAX: ByteCount = ByteCount::new(500);
@@ -35,7 +42,14 @@ const BUSY_POLL: Kind = Kind::Duration(Duration::from_micros(1), Duration::from_
 static ROOT: Section = Section {
     summary: "A sendbox or a receivebox.",
     keys: &joined::<7>(&[
-        &[key("box", Kind::Table(&BOX), "", "what the box is").also(", or several [[box]]")],
+        &[key(
+            "box",
+            Kind::Table(&BOX),
+            "",
+            "the box: role, devices and \
+                                             datapath",
+        )
+        .also(", or several [[box]]")],
         PARTS,
     ]),
 };
@@ -47,7 +61,7 @@ static ROOT_OF_SEVERAL: Section = Section {
 };
 
 /// `[box]`.
-static BOX: Section = Section { summary: "What the box is.", keys: OF_A_BOX };
+static BOX: Section = Section { summary: "The box: role, devices and datapath.", keys: OF_A_BOX };
 
 /// `[[box]]`: contains the sections that a file of one box has next to `[box]`.
 static ONE_OF_SEVERAL: Section = Section {
@@ -59,8 +73,9 @@ static ONE_OF_SEVERAL: Section = Section {
     ]),
 };
 
+/// Keys of the section of one box.
 const OF_A_BOX: &[Key] = &[
-    key("role", Kind::OneOf(&[("sendbox", ""), ("receivebox", "")]), "", "what the box does"),
+    key("role", Kind::OneOf(&[("sendbox", ""), ("receivebox", "")]), "", "the role of the box"),
     key(
         "lan",
         Kind::Text(DEVICE),
@@ -72,13 +87,13 @@ const OF_A_BOX: &[Key] = &[
         "forward",
         Kind::OneOf(&[("bridge", ""), ("route", "")]),
         "\"bridge\" with lan, \"route\" without",
-        "what forwards a sendbox's packets",
+        "how the machine forwards the sendbox's packets",
     ),
     key(
         "own",
         Kind::Switch,
         "false",
-        "bundles have what the machine itself sends, too; with forward = \"route\"",
+        "bundles include packets that the machine itself sends; with forward = \"route\"",
     ),
     key(
         "overhead",
@@ -90,13 +105,13 @@ const OF_A_BOX: &[Key] = &[
         "datapath",
         Kind::OneOf(DatapathKind::NAMES),
         "\"user\"; with forward = \"route\" \"auto\"",
-        "what carries a sendbox's packets",
+        "where the sendbox queues packets",
     ),
     key(
         "kernel_qdisc",
         Kind::OneOf(&[("fifo", ""), ("fq_codel", ""), ("cake", ""), ("fq", ""), ("sfq", "")]),
         "queues for flows by their hash",
-        "what packets of a bundle wait in with datapath = \"kernel\"",
+        "queue of a bundle with datapath = \"kernel\"",
     ),
     key(
         "listen",
@@ -114,36 +129,44 @@ const OF_A_BOX: &[Key] = &[
         "realtime",
         Kind::Switch,
         "true",
-        "the packet thread runs under SCHED_FIFO where that is allowed",
+        "the packet thread runs under SCHED_FIFO if the system allows it",
     ),
-    key("user", NAME, "forebay, if there is such an account", "the account that the box becomes"),
-    key("status_group", NAME, "none", "the group that forebay status answers"),
+    key("user", NAME, "forebay, if that account exists", "account to which the box switches"),
+    key("status_group", NAME, "none", "group whose members may run forebay status"),
 ];
 
 /// Sections of a box next to `[box]`.
 const PARTS: &[Key] = &[
     key("xdp", Kind::Table(&XDP), "all defaults", "a sendbox's AF_XDP sockets"),
     key("trace", Kind::Table(&TRACE), "no trace", "rows of epochs, decisions and queues"),
-    key("metrics", Kind::Table(&METRICS), "no metrics", "what is served over HTTP"),
-    key("uplink", Kind::Table(&UPLINK), "nothing is shared out", "the line of a sendbox's site"),
+    key("metrics", Kind::Table(&METRICS), "no metrics", "metrics over HTTP"),
+    key(
+        "uplink",
+        Kind::Table(&UPLINK),
+        "bundles do not share a \
+                                         rate",
+        "the line of a sendbox's site",
+    ),
     key("group", Kind::Tables(&GROUP), "none", "bundles that share the uplink as one"),
     key("bundle", Kind::Tables(&BUNDLE), "", "the bundles"),
 ];
 
+/// Keys of the table `xdp`.
 static XDP: Section = Section {
-    summary: "What a sendbox's AF_XDP sockets ask of driver and kernel.",
+    summary: "Options of a sendbox's AF_XDP sockets.",
     keys: &[
         key(
             "busy_poll",
             BUSY_POLL,
             "it sleeps at once",
-            "the packet thread looks into the LAN's driver for so long before it sleeps",
+            "time for which the packet thread polls the LAN's driver before it sleeps",
         ),
         key("threads", Kind::Switch, "false", "a thread for each receive queue of the LAN"),
         key("zero_copy", Kind::Switch, "false", "driver and box share the memory of frames"),
     ],
 };
 
+/// Keys of the table `trace`.
 static TRACE: Section = Section {
     summary: "A row for each epoch, decision and sample of the queue, as JSON lines.",
     keys: &[
@@ -157,6 +180,7 @@ static TRACE: Section = Section {
     ],
 };
 
+/// Keys of the table `metrics`.
 static METRICS: Section = Section {
     summary: "Metrics for Prometheus.",
     keys: &[key("listen", Kind::Text(ADDRESS), "", "own address on which they are served")],
@@ -165,7 +189,7 @@ static METRICS: Section = Section {
 /// `[uplink]`.
 pub(super) static UPLINK: Section = Section {
     summary: "The line of a sendbox's site.",
-    keys: &[key("rate", RATE, "", "what all bundles send together at the most")],
+    keys: &[key("rate", RATE, "", "maximum rate of all bundles together")],
 };
 
 /// `[[group]]`.
@@ -188,12 +212,12 @@ static BUNDLE: Section = Section {
             "any; required of a receivebox",
             "prefixes of their sources",
         ),
-        key("key_file", Kind::Text(PATH), "", "what forebay keygen wrote"),
+        key("key_file", Kind::Text(PATH), "", "key file, made by forebay keygen"),
         key(
             "nat",
             Kind::OneOf(&[("source", ""), ("destination", ""), ("both", "")]),
             "no NAT",
-            "what NAT between the boxes changes",
+            "addresses that NAT between the boxes changes",
         )
         .also(", of the packets from the sendbox on"),
         key(
@@ -212,17 +236,17 @@ static BUNDLE: Section = Section {
             "supervised",
             Kind::Switch,
             "true",
-            "limits hold only while the sendbox measures that they pay",
+            "the sendbox limits the rate only while measurements show a benefit",
         ),
         key(
             "min_rate",
             RATE,
-            "a quarter of what the path carries, at most 1.2Mbit/s",
-            "never slower, unless the share of the uplink is less",
+            "a quarter of the path's rate, at most 1.2Mbit/s",
+            "minimum rate, unless the share of the uplink is less",
         ),
         key("max_rate", RATE, "none", "never faster"),
         key("weight", WEIGHT, "1", "share among those in the same group; with [uplink]"),
-        key("guarantee", RATE, "none", "what is there whatever other bundles send; with [uplink]"),
+        key("guarantee", RATE, "none", "rate guaranteed against other bundles; with [uplink]"),
         key(
             "group",
             Kind::Text("the name of a group"),
@@ -232,5 +256,6 @@ static BUNDLE: Section = Section {
     ],
 };
 
+/// Allowed values of `peer`: [`ADDRESS`] or [`NAMED`].
 const PEER: &str = "one host's IP address, such as \"10.1.3.1\", \"10.1.3.1:7000\" or \"[2001:db8::1]:7000\", or a \
                     name with a dot, such as \"site-b.example.org\"";

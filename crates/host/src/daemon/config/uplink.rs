@@ -33,7 +33,7 @@ pub(super) fn read(
     if role == Role::Receivebox || !root.has("uplink") {
         let allowed = match role {
             Role::Sendbox => {
-                format!("nothing without {}, whose shares these are", root.header("uplink"))
+                format!("nothing without {}, which these shares divide", root.header("uplink"))
             }
             Role::Receivebox => "nothing: the sendbox shapes".into(),
         };

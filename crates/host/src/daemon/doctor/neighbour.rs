@@ -16,10 +16,14 @@ pub(super) fn checksums(
         return None;
     }
     let effect = match place {
-        DeviceUse::Watched => "what it sends itself would be counted, but match no boundary",
+        DeviceUse::Watched => {
+            "the receivebox would count packets of that neighbour but match \
+                               these to no boundary packet"
+        }
         _ => {
-            "a sendbox finishes those of TCP, UDP and SCTP, also in VXLAN, Geneve, GRE and IP tunnels, \
-             which costs CPU; packets in other tunnels of that neighbour would be lost"
+            "a sendbox completes the checksums of TCP, UDP and SCTP, also in VXLAN, Geneve, GRE \
+             and IP tunnels, which costs CPU; packets of that neighbour in other tunnels would be \
+             lost"
         }
     };
     let line = "ethtool -K DEVICE tx off txvlan off";
@@ -29,7 +33,7 @@ pub(super) fn checksums(
             Some(peer) => {
                 let on = |offload| offload::is_on(peer, offload).unwrap_or(false);
                 if !on(Offload::TxChecksum) && !on(Offload::TxVlan) {
-                    return Some(Check::ok(name, format!("{peer} finishes checksums")));
+                    return Some(Check::ok(name, format!("{peer} completes checksums")));
                 }
                 let found = format!("{peer} leaves checksums unfinished: {effect}");
                 return Some(Check::warn(name, found, line.replace("DEVICE", peer)));
@@ -40,7 +44,7 @@ pub(super) fn checksums(
         "virtio_net" => format!("{line}, in the other virtual machines of its host"),
         _ => return None,
     };
-    let found = format!("cannot be asked, and may leave checksums unfinished: {effect}");
+    let found = format!("unreadable, and may leave checksums unfinished: {effect}");
     Some(Check::warn(name, found, fix))
 }
 
@@ -53,7 +57,7 @@ mod tests {
     use crate::port::tests::{on_a_veth_pair, run};
 
     #[test]
-    fn the_other_end_of_a_veth_is_asked_for_its_checksums_or_else_named_as_the_place_to_look() {
+    fn veth_peer_checksums_are_read_or_peer_named() {
         on_a_veth_pair(|| {
             let look = |device: &str, place| {
                 let link = ip_json(&["link", "show", "dev", device]).unwrap();
@@ -62,7 +66,7 @@ mod tests {
             let check = look("left", DeviceUse::Lan).unwrap();
             assert_eq!(check.verdict, Verdict::Warn, "{check:?}");
             assert_eq!(check.fix, "ethtool -K right tx off txvlan off");
-            assert!(look("left", DeviceUse::Watched).unwrap().found.contains("match no boundary"));
+            assert!(look("left", DeviceUse::Watched).unwrap().found.contains("to no boundary"));
             assert_eq!(look("left", DeviceUse::Wan), None);
             run(&check.fix);
             assert_eq!(look("left", DeviceUse::Lan).unwrap().verdict, Verdict::Ok);

@@ -11,7 +11,11 @@ pub(super) fn examine(name: &str, device: &str, place: DeviceUse) -> Check {
         Ok(active) if active.is_empty() => return Check::ok(name, "off"),
         Ok(active) => active,
         Err(error) => {
-            return Check::fail(name, error.to_string(), "name a device that can be asked");
+            return Check::fail(
+                name,
+                error.to_string(),
+                "name a device whose offloads can be read",
+            );
         }
     };
     let has_ethtool = run("ethtool", &["--version"]).is_ok();
@@ -33,12 +37,12 @@ pub(super) fn examine(name: &str, device: &str, place: DeviceUse) -> Check {
                 && !ethernet::is_bare(device).unwrap_or_default()
                 && !offload::driver(device).is_ok_and(|driver| driver == "veth") =>
         {
-            let found =
-                "on: gro, which a driver that runs no XDP program (generic mode) does first";
-            Check::warn(name, found, format!("{}, if the box asks", fix(&[Offload::Gro])))
+            let found = "on: gro, which runs before the XDP program if the driver cannot run that program \
+                 (generic mode)";
+            Check::warn(name, found, format!("{}, if the box requests it", fix(&[Offload::Gro])))
         }
         DeviceUse::Watched | DeviceUse::Bridged | DeviceUse::Routed => {
-            Check::ok(name, format!("{found}, which is no matter here"))
+            Check::ok(name, format!("{found}, which has no effect here"))
         }
     }
 }
@@ -52,9 +56,9 @@ pub(super) fn below(name: &str, device: &str, place: DeviceUse) -> Option<Check>
         Ok(None) => None,
         Ok(Some(lower)) => {
             let found = format!(
-                "{lower} has gro or lro on, which come before a program of {device} in generic mode"
+                "{lower} has gro or lro on, which run before a program of {device} in generic mode"
             );
-            let fix = format!("ethtool -K {lower} gro off lro off, if the box asks");
+            let fix = format!("ethtool -K {lower} gro off lro off, if the box requests it");
             Some(Check::warn(name, found, fix))
         }
         Err(error) => Some(Check::warn(name, error.to_string(), "look at `ip link`")),
@@ -74,7 +78,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ethtool_is_only_asked_for_where_it_is_missing_and_needed() {
+    fn ethtool_is_required_only_where_needed() {
         let active = [Offload::Tso, Offload::Gro];
         let line = "ethtool -K left tso off gro off";
         assert_eq!(switch_off("left", &active, true), line);

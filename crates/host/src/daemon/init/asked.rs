@@ -104,7 +104,8 @@ impl Wanted {
         }
         if let Some(other) = self.to.iter().chain(&self.from).find(|it| version(it) != first) {
             return Err(format!(
-                "--to and --from {other}: allowed are networks of one IP version; add others to the file"
+                "--to and --from {other}: allowed are networks of one IP version; add networks of \
+                 the other version to the file"
             ));
         }
         Ok(self)

@@ -13,6 +13,7 @@ mod write;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
+use forebay_core::text::shell_word;
 use ipnet::IpNet;
 use serde::Serialize;
 
@@ -177,11 +178,11 @@ impl Draft {
 /// The own address for messages, and the reason for it.
 fn listen(wanted: &Wanted, seen: &Survey) -> Result<(IpAddr, String), String> {
     if let Some(address) = wanted.listen {
-        return Ok((address, "As --listen says.".into()));
+        return Ok((address, "Set by --listen.".into()));
     }
     let peer = text::peer(wanted);
     let Some(way) = &seen.peer else {
-        return Err(format!("{}: give the route, or --listen ADDRESS", seen.peer_problem));
+        return Err(format!("{}: add the route, or give --listen ADDRESS", seen.peer_problem));
     };
     if way.is_local {
         return Err(format!("{peer} is this machine's own: --peer is the other box"));
@@ -227,11 +228,12 @@ fn sentences(wanted: &Wanted, seen: &Survey) -> Vec<String> {
 /// The comment on `nat`: the box sees packets after this machine has changed their sources, as the other box
 /// does.
 fn nat(seen: &Survey, place: &Place) -> String {
-    let between = "If NAT between the boxes changes the traffic, at both boxes: or \"destination\" or \"both\".";
+    let between = "If NAT between the boxes changes the traffic, set this at both boxes; or \
+                   \"destination\", or \"both\".";
     match (place, &seen.source_nat) {
         (Place::Route { .. }, Some(what)) => format!(
-            "{between} {what} of this machine does its work before the box: where it changes the bundle's sources, \
-             `from` has the address that they leave with, at both boxes."
+            "{between} {what} of this machine acts before the box: if it changes the bundle's \
+             sources, set `from` at both boxes to the changed address."
         ),
         _ => between.into(),
     }
@@ -256,15 +258,18 @@ fn before(wanted: &Wanted, seen: &Survey, place: &Place, own: Option<IpAddr>) ->
     if let Some(SurveyedLink { name, foreign_qdisc: Some(kind), .. }) = shaper {
         steps.push(ManualStep {
             command: format!("tc qdisc del dev {name} root"),
-            why: format!("{kind} was configured there, and a sendbox queues there itself"),
+            why: format!(
+                "{kind} is configured there, and a sendbox needs that place for its own \
+                          queues"
+            ),
         });
     }
     if let (Place::Route { wan, .. }, Some(what)) = (place, &seen.source_nat) {
         steps.push(ManualStep {
-            command: format!("# {what} may change sources of what leaves through {wan}"),
-            why:
-                "if so of the bundle's, --from is the address that they leave with, here and there"
-                    .into(),
+            command: format!("# {what} may change the sources of packets that leave through {wan}"),
+            why: "if it changes packets of the bundle, give the changed address as --from at both \
+                 boxes"
+                .into(),
         });
     }
     let is_private = |address: &IpAddr| matches!(address, IpAddr::V4(it) if it.is_private());
@@ -276,7 +281,7 @@ fn before(wanted: &Wanted, seen: &Survey, place: &Place, own: Option<IpAddr>) ->
     {
         steps.push(ManualStep {
             command: format!("# the other box reaches this one at a public address, not at {own}"),
-            why: "give that address as --peer there; bundle.nat, if NAT changes the traffic, too"
+            why: "give that address as --peer there; set bundle.nat if NAT changes the traffic"
                 .into(),
         });
     }
@@ -335,9 +340,7 @@ pub const ID_DEFAULT: u16 = 1;
 
 /// A path, quoted for a shell.
 fn shown(path: &Path) -> String {
-    let text = path.display().to_string();
-    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"/._-+:@%,".contains(&byte);
-    if text.bytes().all(is_plain) { text } else { format!("'{}'", text.replace('\'', "'\\''")) }
+    shell_word(&path.display().to_string())
 }
 
 /// A text, quoted for TOML.

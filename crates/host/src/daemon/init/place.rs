@@ -35,12 +35,12 @@ impl Place {
         if let Some(lan) = &wanted.lan {
             let wan = wanted.wan.clone().or_else(|| other_port(seen, lan));
             let wan = wan.ok_or_else(|| format!("{lan} is no port of a bridge with two: --wan"))?;
-            return Ok(Self::Bridge { lan: lan.clone(), wan, why: "As --lan says.".into() });
+            return Ok(Self::Bridge { lan: lan.clone(), wan, why: "Set by --lan.".into() });
         }
         if let Some(wan) = &wanted.wan
             && let Some(lan) = other_port(seen, wan)
         {
-            let why = format!("{wan}, as --wan says, and {lan} are the ports of one bridge.");
+            let why = format!("{wan} (set by --wan) and {lan} are the ports of one bridge.");
             return Ok(Self::Bridge { lan, wan: wan.clone(), why });
         }
         let (device, port, why) = device_towards(wanted, seen)?;
@@ -50,7 +50,7 @@ impl Place {
             let Some((lan, wan)) = found else {
                 return Err(format!(
                     "{why} Its ports are {} and {}, and the bridge has not seen the next hop yet: \
-                     reach it once, such as by ping, or give --wan PORT",
+                     ping it once, or give --wan PORT",
                     ports[0], ports[1]
                 ));
             };
@@ -98,7 +98,7 @@ impl Place {
         match self {
             Self::Watch { wan, why } => vec![device("box.wan", wan, why)],
             Self::Bridge { lan, wan, why } => vec![
-                device("box.forward", "bridge", "Frames pass from port to port of a bridge."),
+                device("box.forward", "bridge", "The bridge forwards frames between its ports."),
                 device("box.lan", lan, "The port towards the site's hosts."),
                 device("box.wan", wan, why),
                 device("box.datapath", "auto", &kept(seen)),
@@ -120,21 +120,27 @@ impl Place {
 
 fn forwards(own: bool, is_wanted: bool) -> String {
     let text = match (own, is_wanted) {
-        (true, false) => "This machine does not forward: it sends for itself alone.",
-        (true, true) => "This machine sends, and routes what it forwards.",
-        (false, _) => "This machine routes, and no bridge is in the way.",
+        (true, false) => "This machine does not forward: it sends only its own packets.",
+        (true, true) => "This machine sends packets of its own, and routes the packets of hosts.",
+        (false, _) => "This machine routes; the path uses no bridge.",
     };
     text.into()
 }
 
 fn of_own(own: bool, is_wanted: bool) -> &'static str {
     match (own, is_wanted) {
-        (true, true) => "As --own says: the bundle also has what this machine itself sends.",
-        (true, false) => {
-            "Forwarding is off, so the bundle has what this machine itself sends. For a gateway \
-             switch forwarding on, and write false."
+        (true, true) => {
+            "Set by --own: the bundle also includes packets that this machine itself \
+                         sends."
         }
-        (false, _) => "The bundle has what this machine forwards; true adds what it sends itself.",
+        (true, false) => {
+            "Forwarding is off, so the bundle includes the packets that this machine itself sends. \
+             On a gateway, switch forwarding on and write false."
+        }
+        (false, _) => {
+            "The bundle includes the packets that this machine forwards; true adds its \
+                       own packets."
+        }
     }
 }
 
@@ -142,11 +148,11 @@ fn of_own(own: bool, is_wanted: bool) -> &'static str {
 fn kept(seen: &Survey) -> String {
     let release = &seen.release;
     if kernel::version(release) >= KERNEL_DATAPATH {
-        format!("On Linux {release} packets stay in the kernel, and offloads may stay on.")
+        format!("On Linux {release} packets can stay in the kernel, and offloads may stay on.")
     } else {
         format!(
-            "On Linux {release}, before 6.12, packets cannot stay in the kernel: `forebay doctor` says \
-             what carries them."
+            "On Linux {release}, before 6.12, packets cannot stay in the kernel: `forebay doctor` \
+             shows the datapath."
         )
     }
 }
@@ -166,7 +172,7 @@ fn device_towards(
     seen: &Survey,
 ) -> Result<(String, Option<String>, String), String> {
     if let Some(wan) = &wanted.wan {
-        return Ok((wan.clone(), None, "As --wan says.".into()));
+        return Ok((wan.clone(), None, "Set by --wan.".into()));
     }
     let option = match wanted.role {
         Role::Sendbox => "--to",
@@ -176,16 +182,17 @@ fn device_towards(
     for (prefix, way) in &seen.far {
         let Some(way) = way else {
             return Err(format!(
-                "the kernel has no route to {prefix}: give it one, or --wan DEVICE"
+                "the kernel has no route to {prefix}: add one, or give --wan DEVICE"
             ));
         };
         if way.is_local {
-            return Err(format!("{option} {prefix} has an address of this machine itself"));
+            return Err(format!("{option} {prefix} contains an address of this machine"));
         }
         let (other, found) = *first.get_or_insert((prefix, way));
         if found.device != way.device {
             return Err(format!(
-                "{other} leaves through {}, {prefix} through {}: write a box for each, by its {option}",
+                "{other} leaves through {}, {prefix} through {}: write one box for each device, \
+                 each with its own {option}",
                 found.device, way.device
             ));
         }
@@ -196,7 +203,7 @@ fn device_towards(
     let (networks, device) = (networks.join(" and "), &way.device);
     let why = match wanted.role {
         Role::Sendbox => format!("The kernel routes {networks} through {device}{mtu}."),
-        Role::Receivebox => format!("The way back, to {networks}, is through {device}{mtu}."),
+        Role::Receivebox => format!("The route back to {networks} is through {device}{mtu}."),
     };
     Ok((way.device.clone(), way.port.clone(), why))
 }
@@ -214,8 +221,8 @@ fn watched(wanted: &Wanted, seen: &Survey) -> Result<Place, String> {
         }
         None if ports.is_empty() || wanted.wan.is_some() => Ok(Place::Watch { wan: device, why }),
         None => Err(format!(
-            "{why} Its ports are {}, and the bridge has not seen the next hop yet: reach it once, \
-             such as by ping, or give --wan PORT",
+            "{why} Its ports are {}, and the bridge has not seen the next hop yet: ping it once, \
+             or give --wan PORT",
             ports.join(" and ")
         )),
     }
@@ -231,7 +238,7 @@ pub(super) struct Near {
 /// Finds the networks at this site.
 pub(super) fn near(wanted: &Wanted, seen: &Survey, place: &Place) -> Near {
     if !wanted.near().is_empty() {
-        let why = "As the options say.".into();
+        let why = "Set by the options.".into();
         return Near { networks: wanted.near().to_vec(), why, is_given: true };
     }
     let is_v6 = wanted.far().first().is_some_and(|prefix| matches!(prefix, IpNet::V6(_)));
@@ -245,7 +252,7 @@ pub(super) fn near(wanted: &Wanted, seen: &Survey, place: &Place) -> Near {
         Place::Bridge { .. } | Place::Open(_) => false,
     };
     if is_host && let Some(own) = source.filter(|own| own.is_ipv6() == is_v6) {
-        let why = "This machine does not forward: the address of this machine itself.".into();
+        let why = "This machine does not forward, so this is its own address.".into();
         return Near { networks: vec![IpNet::from(own)], why, is_given: false };
     }
     let fits = |network: &&(String, IpNet)| matches!(network.1, IpNet::V6(_)) == is_v6;
@@ -279,7 +286,7 @@ impl Near {
         let value = value.map(|networks| list(networks));
         match wanted.role {
             Role::Sendbox if self.is_given => {
-                Some(Chosen { key: "bundle.from", value, why: "As --from says.".into() })
+                Some(Chosen { key: "bundle.from", value, why: "Set by --from.".into() })
             }
             Role::Sendbox => None,
             Role::Receivebox => {

@@ -34,7 +34,7 @@ pub(super) fn write(wanted: &Wanted, release: &str, chosen: &[Chosen], nat: &str
 
     file.text += "\n[[bundle]]\n";
     file.set("name", &quoted(&wanted.name));
-    file.comment("The same at both boxes.");
+    file.comment("Must be the same at both boxes.");
     file.set("id", &wanted.id.to_string());
     file.text.push('\n');
     file.comment(match role {
@@ -49,12 +49,12 @@ pub(super) fn write(wanted: &Wanted, release: &str, chosen: &[Chosen], nat: &str
                 file.chosen(it);
             }
             file.text.push('\n');
-            file.comment("The sources at the other site, as --from says.");
+            file.comment("The sources at the other site, set by --from.");
             file.set("from", &list(&wanted.from));
         }
     }
     file.text.push('\n');
-    file.comment("The same key at both boxes, mode 0600.");
+    file.comment("Must be the same key at both boxes, mode 0600.");
     file.set("key_file", &quoted(&key_file(&wanted.file, &wanted.key_file)));
     file.offer("nat", "\"source\"", nat);
     file.text.push('\n');
@@ -65,20 +65,23 @@ pub(super) fn write(wanted: &Wanted, release: &str, chosen: &[Chosen], nat: &str
 
 fn of_sendbox(file: &mut File, wanted: &Wanted, chosen: &[Chosen]) {
     file.text.push('\n');
-    file.comment("Destinations of the bundle's packets, as --to says.");
+    file.comment("Destinations of the bundle's packets, set by --to.");
     file.set("to", &list(&wanted.to));
     match chosen.iter().find(|it| it.key == "bundle.from") {
         Some(from) => file.chosen(from),
         None => file.offer(
             "from",
             "[\"10.1.0.0/16\"]",
-            "Sources of the bundle's packets; without it any.",
+            "Sources of the bundle's packets; if absent, any.",
         ),
     }
     file.text.push('\n');
-    file.comment("Keeps the queue of the path here. `forebay list algorithms` has others.");
+    file.comment(
+        "Moves the queue of the path into the sendbox. `forebay list algorithms` shows \
+                  all algorithms.",
+    );
     file.set("cc", "\"copa\"");
-    file.offer("max_rate", "\"900Mbit/s\"", "The bundle is never faster.");
+    file.offer("max_rate", "\"900Mbit/s\"", "Maximum rate of the bundle.");
 }
 
 /// The other box as it appears in the file: without a default port.

@@ -25,7 +25,8 @@ pub enum KeyState {
 pub enum WriteError {
     /// There is a file of this name.
     #[error(
-        "{}: is there already, and is never overwritten: give another --name or --out, or move it away",
+        "{}: exists already and is never overwritten: give another --name or --out, or move the \
+         file away",
         .0.display()
     )]
     There(PathBuf),
@@ -52,7 +53,7 @@ pub enum WriteError {
 fn advice(error: &io::Error) -> &'static str {
     match error.kind() {
         io::ErrorKind::PermissionDenied => ": run this as root, or give --out FILE",
-        io::ErrorKind::NotFound => ": its folder is not there; the package makes /etc/forebay",
+        io::ErrorKind::NotFound => ": its folder does not exist; the package creates /etc/forebay",
         _ => "",
     }
 }

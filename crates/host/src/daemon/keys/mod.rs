@@ -30,7 +30,8 @@ pub enum KeyFileError {
         error: io::Error,
     },
     /// The file does not exist.
-    #[error("{}: No such file: `forebay keygen` makes one, for both boxes of the bundle", file.display())]
+    #[error("{}: no such file: `forebay keygen` makes one, for both boxes of the \
+             bundle", file.display())]
     Absent {
         /// The file.
         file: PathBuf,
@@ -189,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_names_file_and_line_and_no_secret() {
+    fn error_names_file_and_line_but_no_secret() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("bundle.key");
         generate(&path).unwrap();

@@ -139,7 +139,7 @@ impl KeyReader {
             shapings.for_each(|shaping| shaping.cc = cc.clone());
         }
         if texts.len() != config.bundles.len() {
-            let reason = "the reader of the key files left some out";
+            let reason = "the reader of the key files returned too few keys";
             return Err(KeyFileError::Reader(reason.into()).into());
         }
         let files = config.bundles.iter().map(|bundle| &bundle.key_file);
@@ -226,9 +226,9 @@ fn require_of_root(file: &Metadata) -> Result<(), String> {
         return Ok(());
     }
     Err(format!(
-        "owned by user {owner}, mode {mode:04o}: once a box has become another user, allowed is a file that \
-         root alone may write, for it says which key files are read: `chown root` and `chmod go-w` it, or \
-         start the box again"
+        "owned by user {owner}, mode {mode:04o}: after a box has switched its user, allowed is a \
+         file that only root may write, since it names the key files to read: `chown root` and \
+         `chmod go-w` it, or start the box again"
     ))
 }
 
@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_read_for_a_box_is_what_it_would_read_itself() {
+    fn reader_process_returns_the_same_keys() {
         let folder = tempfile::tempdir().unwrap();
         let file = files(folder.path());
         let (own, other) = UnixStream::pair().unwrap();
@@ -322,7 +322,7 @@ mod tests {
             // A user who may write the file could have any key file read.
             fs::set_permissions(&file, fs::Permissions::from_mode(0o664)).unwrap();
             let error = told(&reader, Source::Own).unwrap_err();
-            assert!(error.contains("mode 0664: once a box has become another user"), "{error}");
+            assert!(error.contains("mode 0664: after a box has switched its user"), "{error}");
         }
         drop(reader);
         server.join().unwrap().unwrap();
@@ -332,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_that_comes_too_late_is_not_taken_for_the_next() {
+    fn late_answer_is_not_taken_for_the_next() {
         let folder = tempfile::tempdir().unwrap();
         let file = files(folder.path());
         let text = fs::read_to_string(&file).unwrap();
@@ -359,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn a_candidate_is_a_file_and_no_link_or_pipe() {
+    fn candidate_must_be_a_regular_file() {
         let folder = tempfile::tempdir().unwrap();
         let file = files(folder.path());
         let reader = KeyReader::with(file.clone(), NAME.into(), None);

@@ -292,7 +292,7 @@ impl Remote {
                 tracing::info!(
                     target: "address",
                     bundle,
-                    "the other box has moved from {from} to {to}, and has answered from there"
+                    "the other box has moved from {from} to {to} and answers there"
                 );
             }
             PathEvent::Elsewhere { current, source } => {
@@ -300,12 +300,14 @@ impl Remote {
                 let why = if self.paths.may_move() {
                     "it does not answer a challenge there"
                 } else {
-                    "the file names no other address, and no NAT that changes it"
+                    "the file allows no other address: `peer` is an address, and `nat` does not \
+                     change it"
                 };
                 tracing::warn!(
                     target: "address",
                     bundle,
-                    "authentic messages come from {source}, and the other box stays at {current}: {why}"
+                    "authentic messages come from {source}, but the other box stays at {current}: \
+                     {why}"
                 );
             }
         }
@@ -368,8 +370,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_of_a_name_are_tried_one_after_the_other_until_the_peer_is_heard_and_again_when_it_is_lost()
-     {
+    fn addresses_of_a_name_are_tried_until_heard() {
         let mut peers = peers(&bundles("b.example:5", ""));
         let mut now = Timestamp::from_nanos(1);
         assert_eq!(peers.take_unknown(now), ["b.example".to_string()].into());
@@ -413,7 +414,7 @@ mod tests {
     }
 
     #[test]
-    fn messages_from_elsewhere_are_few_and_only_of_peers_that_move() {
+    fn stray_messages_are_limited_to_moving_peers() {
         let mut now = Timestamp::from_nanos(1);
         let mut datagram = Vec::new();
         let message = Message::Challenge { nonce: 1 };
@@ -438,7 +439,7 @@ mod tests {
     }
 
     #[test]
-    fn a_peer_moves_when_it_answers_and_status_says_from_where() {
+    fn peer_moves_after_answering_and_status_shows_it() {
         let mut peers = peers(&bundles("192.0.2.1:5", "nat = \"both\"\n"));
         let (home, now) = ("192.0.2.1:5".parse().unwrap(), Timestamp::from_nanos(1));
         let elsewhere: SocketAddr = "198.51.100.7:4000".parse().unwrap();
@@ -464,7 +465,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reload_forgets_only_what_is_of_another_peer() {
+    fn reload_forgets_only_changed_peers() {
         let mut peers = peers(&bundles("192.0.2.1:5", "nat = \"source\"\n"));
         let (now, elsewhere) = (Timestamp::ZERO, "192.0.2.1:4000".parse().unwrap());
         at(&mut peers, now, elsewhere);

@@ -173,13 +173,13 @@ pub const FAMILIES: &[Family] = &[
     ),
     family(
         "forebay_conditions_failed",
-        "Conditions of the devices that do not hold: until all hold, a sendbox leaves packets to the kernel and a \
-         receivebox reports nothing.",
+        "Failed conditions of the devices. Until all hold, a sendbox leaves packets to the kernel \
+         and a receivebox reports nothing.",
         Source::Box(|it| Some(it.failed_conditions.len() as f64)),
     ),
     family(
         "forebay_device_events_total",
-        "What became of the frames of a device, by the names of the counters in the status.",
+        "Frames of a device by their fate; names as the counters in the status.",
         Source::Labelled(&["device", "event"], device_events),
     ),
     family(
@@ -189,17 +189,17 @@ pub const FAMILIES: &[Family] = &[
     ),
     family(
         "forebay_messages_sent_bytes_total",
-        "UDP payload of the messages sent.",
+        "UDP payload bytes of the messages sent.",
         Source::Box(|it| Some(it.messages.sent_bytes as f64)),
     ),
     family(
         "forebay_messages_received_total",
-        "Datagrams that came to the socket of messages, whatever became of them.",
+        "Datagrams received on the socket for messages, accepted or not.",
         Source::Box(|it| Some(it.messages.received as f64)),
     ),
     family(
         "forebay_messages_received_bytes_total",
-        "UDP payload of these datagrams.",
+        "UDP payload bytes of these datagrams.",
         Source::Box(|it| Some(it.messages.received_bytes as f64)),
     ),
     family(
@@ -209,12 +209,12 @@ pub const FAMILIES: &[Family] = &[
     ),
     family(
         "forebay_messages_rejected_total",
-        "Datagrams that were no acceptable message, by reason.",
+        "Rejected datagrams, by reason.",
         Source::Labelled(&["reason"], rejected),
     ),
     family(
         "forebay_trace_rows_lost_total",
-        "Rows of the trace that were left out.",
+        "Rows of the trace that could not be written.",
         Source::Box(|it| Some(it.trace_rows_lost as f64)),
     ),
     family(
@@ -224,7 +224,7 @@ pub const FAMILIES: &[Family] = &[
     ),
     family(
         "forebay_uplink_rate_bytes_per_second",
-        "What all bundles of a sendbox share, where there is an uplink.",
+        "Rate of the uplink that all bundles of a sendbox share, if configured.",
         Source::Box(|it| it.uplink_bps.map(bytes_per_second)),
     ),
     family(
@@ -244,22 +244,23 @@ pub const FAMILIES: &[Family] = &[
     ),
     family(
         "forebay_bundle_peer_silence_seconds",
-        "Time since the last authentic message of the other box, once there was one.",
+        "Time since the last authentic message of the other box, if there was one.",
         Source::Bundle(|it| it.peer.heard_ns.map(seconds)),
     ),
     family(
         "forebay_bundle_path_mtu_bytes",
-        "The largest IP packet that came through to the receivebox, once it is known.",
+        "Largest IP packet that reached the receivebox, once known.",
         Source::Bundle(|it| it.peer.path_mtu.map(|mtu| f64::from(mtu.bytes))),
     ),
     family(
         "forebay_bundle_scope_differences",
-        "In how many prefixes and keys the two boxes take different packets for the bundle's, once both have told.",
+        "Prefixes and keys by which the two boxes assign different packets to the bundle, once \
+         both boxes have exchanged theirs.",
         Source::Bundle(|it| it.differences.as_ref().map(|told| told.len() as f64)),
     ),
     family(
         "forebay_bundle_alarm",
-        "1: there is something that an operator should look into, as the status says.",
+        "1: a problem needs an operator; forebay status names it.",
         Source::Bundle(|it| {
             let shaping = it.shaping.as_ref().is_some_and(|it| it.alarm.is_some());
             let watching = it.watching.as_ref().is_some_and(|it| it.alarm.is_some());
@@ -273,7 +274,7 @@ pub const FAMILIES: &[Family] = &[
     ),
     family(
         "forebay_bundle_shaped",
-        "1: the bundle's rate is limited here; 0: packets leave as they come.",
+        "1: the sendbox limits the bundle's rate; 0: packets leave unshaped.",
         Source::Shaping(|it| Some(switch(it.decision.rate_bps.is_some()))),
     ),
     family(
@@ -283,17 +284,17 @@ pub const FAMILIES: &[Family] = &[
     ),
     family(
         "forebay_bundle_share_bytes_per_second",
-        "What the bundle may send of the uplink, where there is one.",
+        "Share of the uplink that the bundle may send, if there is an uplink.",
         Source::Shaping(|it| it.share.map(|share| bytes_per_second(share.rate_bps))),
     ),
     family(
         "forebay_bundle_sent_bytes_per_second",
-        "What left the sendbox in the last second.",
+        "Rate sent by the sendbox in the last second.",
         Source::Shaping(|it| Some(bytes_per_second(it.last_second.sent_bps))),
     ),
     family(
         "forebay_bundle_delivered_bytes_per_second",
-        "What the receivebox reported of the last second.",
+        "Rate reported by the receivebox for the last second.",
         Source::Shaping(|it| Some(bytes_per_second(it.last_second.delivered_bps))),
     ),
     family(
@@ -303,12 +304,12 @@ pub const FAMILIES: &[Family] = &[
     ),
     family(
         "forebay_bundle_window_bytes",
-        "Window of the bundle's law, while there is one.",
+        "Congestion window of the bundle's algorithm, if it has one.",
         Source::Shaping(|it| it.decision.cwnd_bytes.map(|bytes| bytes as f64)),
     ),
     family(
         "forebay_bundle_in_flight_bytes",
-        "Bytes between the sendbox and the receivebox, while they are known.",
+        "Bytes in flight between the sendbox and the receivebox, if known.",
         Source::Shaping(|it| it.decision.in_flight_bytes.map(|bytes| bytes as f64)),
     ),
     family(
@@ -323,12 +324,13 @@ pub const FAMILIES: &[Family] = &[
     ),
     family(
         "forebay_bundle_queue_delay_seconds",
-        "For how long bytes stood in the sendbox's own queue in the last second, if any left.",
+        "Delay of bytes in the sendbox's own queue in the last second, if any left.",
         Source::Shaping(|it| it.last_second.queue_delay_ns.map(seconds)),
     ),
     family(
         "forebay_bundle_sparse_packets_per_second",
-        "Packets whose flow had nothing else in the sendbox's own queue when they came, in the last second.",
+        "Packets of sparse flows in the last second: their flow had no other packet in the \
+         sendbox's own queue on arrival.",
         Source::Shaping(|it| Some(it.sparse_wait.packets as f64)),
     ),
     family(
@@ -343,12 +345,12 @@ pub const FAMILIES: &[Family] = &[
     ),
     family(
         "forebay_bundle_shaping_saves_seconds",
-        "By how much shaping shortens the delay of such packets, once it is measured.",
+        "Delay that shaping saves for packets of sparse flows, once measured.",
         Source::Shaping(|it| it.saves_ns.map(seconds)),
     ),
     family(
         "forebay_bundle_delay_varies_seconds",
-        "By how much the delay of the path varies without a queue, where that is more than a millisecond.",
+        "Variation of the path's delay without a queue, if above one millisecond.",
         Source::Shaping(|it| it.varies_ns.map(seconds)),
     ),
     family(
@@ -363,7 +365,7 @@ pub const FAMILIES: &[Family] = &[
     ),
     family(
         "forebay_bundle_queue_flows",
-        "Flows in the sendbox's own queue, where its discipline tells flows apart.",
+        "Flows in the sendbox's own queue, if its discipline separates flows.",
         Source::Shaping(|it| it.flows.map(f64::from)),
     ),
     family(
@@ -373,12 +375,12 @@ pub const FAMILIES: &[Family] = &[
     ),
     family(
         "forebay_bundle_marked_packets_total",
-        "Packets that the sendbox's own queue marked congestion experienced instead.",
+        "Packets that the sendbox's own queue marked (ECN CE) instead of dropping.",
         Source::Shaping(|it| Some(it.marks_queue as f64)),
     ),
     family(
         "forebay_bundle_boundaries_sent_total",
-        "Boundary packets sent while reports could be expected back.",
+        "Boundary packets sent while the receivebox was expected to report.",
         Source::Shaping(|it| Some(it.counters.boundaries_sent as f64)),
     ),
     family(
@@ -388,7 +390,7 @@ pub const FAMILIES: &[Family] = &[
     ),
     family(
         "forebay_bundle_boundaries_late_total",
-        "Matched boundary packets that arrived behind one that left later.",
+        "Matched boundary packets that arrived after one that left later.",
         Source::Shaping(|it| Some(it.counters.boundaries_late as f64)),
     ),
     family(
@@ -398,12 +400,12 @@ pub const FAMILIES: &[Family] = &[
     ),
     family(
         "forebay_bundle_reports_ambiguous_total",
-        "Reports of packets that looked alike, so that none of them can be meant.",
+        "Reports that match several identical packets, and are ignored.",
         Source::Shaping(|it| Some(it.reports_ambiguous as f64)),
     ),
     family(
         "forebay_bundle_unseen_ratio",
-        "Share of what leaves that the receivebox does not see, 0 to 1.",
+        "Share of the sent bytes that the receivebox does not see, 0 to 1.",
         Source::Shaping(|it| Some(it.unseen)),
     ),
     family(
@@ -423,12 +425,12 @@ pub const FAMILIES: &[Family] = &[
     ),
     family(
         "forebay_bundle_reports_dropped_total",
-        "Reports given up because too many waited for the limit on messages.",
+        "Reports dropped because too many waited for the limit on messages.",
         Source::Watching(|it| Some(it.dropped as f64)),
     ),
     family(
         "forebay_bundle_reports_without_sendbox_total",
-        "Boundary packets seen while there was no sendbox to tell.",
+        "Boundary packets seen while no sendbox was there to report to.",
         Source::Watching(|it| Some(it.without_sendbox as f64)),
     ),
 ];

@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn a_box_is_told_in_base_units_and_what_is_unknown_is_left_out() {
+    fn metrics_use_base_units_and_omit_unknowns() {
         let told = encode(sendbox(), Format::OpenMetrics).unwrap();
         for line in [
             "# TYPE forebay_bundle_bytes counter",
@@ -168,14 +168,14 @@ mod tests {
     }
 
     #[test]
-    fn a_name_that_a_device_may_have_cannot_break_out_of_its_label() {
+    fn device_name_cannot_break_out_of_label() {
         let told = encode(sendbox(), Format::OpenMetrics).unwrap();
         let line = r#"forebay_device_events_total{device="la\"n\\0",event="captured"} 5.0"#;
         assert!(told.lines().any(|it| it == line), "{told}");
     }
 
     #[test]
-    fn the_older_format_says_total_in_types_and_ends_without_a_mark() {
+    fn older_format_types_totals_and_has_no_eof() {
         let told = encode(sendbox(), Format::Prometheus).unwrap();
         assert!(told.contains("\n# TYPE forebay_bundle_bytes_total counter\n"), "{told}");
         assert!(!told.contains("# EOF"), "{told}");
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn rules_and_dashboard_ask_for_metrics_that_there_are() {
+    fn rules_and_dashboard_use_existing_metrics() {
         let rules = include_str!("../../../../../packaging/prometheus/forebay.rules.yml");
         let dashboard = include_str!("../../../../../packaging/grafana/forebay.json");
         for (file, text) in [("forebay.rules.yml", rules), ("forebay.json", dashboard)] {

@@ -72,7 +72,7 @@ impl Server {
         let mut latest = Latest::default();
         let control = self.control;
         let error = serve(&self.listener, |format| latest.metrics(&control, format));
-        tracing::error!(target: "metrics", %error, "metrics are served no more");
+        tracing::error!(target: "metrics", %error, "metrics are no longer served");
     }
 }
 
@@ -139,7 +139,7 @@ fn status_of(control: &Path) -> Result<Status, String> {
     match answer.map_err(|error| format!("no status: {error}"))? {
         Answer::Status(status) => Ok(*status),
         Answer::Failed(reason) => Err(reason),
-        Answer::Done(_) | Answer::Changed(_) => Err("the box answered another question".into()),
+        Answer::Done(_) | Answer::Changed(_) => Err("the box answered a different request".into()),
     }
 }
 
@@ -173,6 +173,7 @@ impl Response {
 
 /// The reply to the bytes that a client has sent.
 fn reply(text: &[u8], scrape: &mut impl FnMut(Format) -> Result<Arc<[u8]>, String>) -> Reply {
+    /// End of the head of a request (RFC 9112, section 2.1).
     const END: &[u8] = b"\r\n\r\n";
     let response = match text.windows(END.len()).position(|window| window == END) {
         Some(end) => respond(&String::from_utf8_lossy(&text[..end]), scrape),
@@ -240,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn metrics_have_a_port_by_the_role_and_an_address_that_must_be_free() {
+    fn metrics_port_follows_role_and_must_be_free() {
         let listen = config("127.0.0.1").unwrap().metrics.unwrap();
         assert_eq!(listen.to_string(), "127.0.0.1:9476");
         for wrong in ["0.0.0.0", "localhost", "", "127.0.0.1:0"] {
@@ -266,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn a_scrape_is_answered_in_the_format_it_asks_for() {
+    fn scrape_gets_the_requested_format() {
         let plain = respond_to("GET /metrics HTTP/1.1\r\nHost: box");
         assert_eq!((plain.status, text(&plain), plain.has_body), ("200 OK", "Prometheus", true));
         assert_eq!(plain.content_type, "text/plain; version=0.0.4; charset=utf-8");
@@ -280,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_scrape_is_refused_without_asking_the_box() {
+    fn other_requests_are_refused_without_the_box() {
         for (head, status) in [
             ("GET / HTTP/1.1", "404"),
             ("GET /metrics/ HTTP/1.1", "404"),
@@ -299,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn a_head_is_bounded_and_may_come_in_pieces() {
+    fn head_is_bounded_and_may_be_split() {
         let mut scrape = |_| Ok(Arc::from(*b"metrics"));
         let whole = b"GET /metrics HTTP/1.1\r\nHost: a\r\n\r\nbody";
         for (length, is_whole) in [(1, false), (33, false), (34, true), (whole.len(), true)] {
@@ -348,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn a_network_of_one_host_counts_as_one_address() {
+    fn one_host_s_network_counts_as_one_address() {
         let same = |one: &str, other: &str| {
             let [one, other] = [one, other].map(|text| source(text.parse().unwrap()));
             one == other

@@ -106,7 +106,7 @@ impl LookUp {
                 continue;
             }
             let Some(process) = &mut self.process else {
-                let ended = "the process that looks names up has ended: start the box again";
+                let ended = "the process that resolves names has ended: start the box again";
                 self.names.entry(name).or_default().problem = Some(ended.into());
                 continue;
             };
@@ -191,7 +191,7 @@ pub fn serve(account: Option<Account>) -> io::Result<()> {
     confinement.confine(Task::Names)?;
     for name in io::stdin().lock().lines() {
         if names.send(name?).is_err() {
-            let panicked = |_| Err(io::Error::other("the thread that looks names up panicked"));
+            let panicked = |_| Err(io::Error::other("the thread that resolves names panicked"));
             return looking.join().unwrap_or_else(panicked);
         }
     }
@@ -237,7 +237,7 @@ mod tests {
     use crate::service::privileges::seccomp;
 
     #[test]
-    fn under_the_filter_the_resolver_finds_what_the_files_of_every_machine_have() {
+    fn filtered_resolver_finds_names_in_hosts_files() {
         let confined = std::thread::spawn(|| {
             seccomp::install(&seccomp::filters(Task::Names).unwrap()).unwrap();
             let mut answers = Vec::new();
@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_asked_for_in_parts_is_found_and_an_end_is_told() {
+    fn split_request_is_answered_and_end_is_reported() {
         let mut look_up =
             saying("[\"b.example\",{\"addresses\":[\"192.0.2.1\"],\"problem\":null}]\n");
         assert!(look_up.take(&b"b.exa"[..]).unwrap());
@@ -285,8 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_taken_of_names_that_nobody_has_asked_for_and_no_more_addresses_than_there_is_room_for()
-     {
+    fn unrequested_names_and_excess_addresses_are_ignored() {
         let many: Vec<String> = (1..100).map(|last| format!("\"192.0.2.{last}\"")).collect();
         let answer = |name: &str| {
             format!("[\"{name}\",{{\"addresses\":[{}],\"problem\":null}}]\n", many.join(","))
@@ -301,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_stay_where_a_later_look_up_fails_and_where_the_process_has_ended() {
+    fn addresses_survive_failed_lookup_and_ended_process() {
         let addresses = |it: &LookUp| it.names["b.example"].addresses.clone();
         let found = vec!["192.0.2.1".parse::<IpAddr>().unwrap()];
         let mut look_up = saying("");

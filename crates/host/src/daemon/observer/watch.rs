@@ -34,13 +34,15 @@ const LOOKS_SHARE: u32 = 10;
 /// Half of the Ethernet addresses that the capture program holds: any station may pretend to be many.
 const STATIONS: usize = 512;
 
-// include/uapi/linux/rtnetlink.h: links and ports of bridges, addresses.
+/// Multicast group of links and ports of bridges (include/uapi/linux/rtnetlink.h).
 const RTMGRP_LINK: u32 = 1;
+/// Multicast group of IPv4 addresses (include/uapi/linux/rtnetlink.h).
 const RTMGRP_IPV4_IFADDR: u32 = 0x10;
+/// Multicast group of IPv6 addresses (include/uapi/linux/rtnetlink.h).
 const RTMGRP_IPV6_IFADDR: u32 = 0x100;
 /// Routes and rules of both IP versions, next-hop objects, and changes of forwarding by sysctls.
 const ROUTING: u32 = 0x40 | 0x400 | 0x80 | 1 << 18 | 1 << 31 | 1 << 23 | 1 << 24;
-// include/uapi/linux/netfilter/nfnetlink.h: the seventh group.
+/// Multicast group 7, changes of nftables (include/uapi/linux/netfilter/nfnetlink.h).
 const NFNLGRP_NFTABLES: u32 = 1 << 6;
 
 /// Watches the devices of a box and writes each observation to standard output, until standard input ends. A

@@ -74,7 +74,7 @@ fn visit_at_most(
     unpacked_max: u64,
     visit: &mut dyn FnMut(&str, &mut dyn BufRead) -> Result<(), String>,
 ) -> Result<(), String> {
-    let unreadable = |error: io::Error| format!("no archive of `forebay record`: {error}");
+    let unreadable = |error: io::Error| format!("not an archive of `forebay record`: {error}");
     let opened = File::open(file).map_err(|error| error.to_string())?;
     let length = opened.metadata().map_err(|error| error.to_string())?.len();
     if length > FILE_MAX {
@@ -106,7 +106,7 @@ fn visit_at_most(
         visited?;
         rest.map_err(unreadable)?;
         if !names.insert(name.clone()) {
-            return Err(format!("member \"{shown}\" is there twice"));
+            return Err(format!("member \"{shown}\" exists twice"));
         }
     }
     Ok(())
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn names_that_would_leave_a_folder_links_and_strangers_are_refused() {
+    fn escaping_names_links_and_unknown_entries_are_refused() {
         for name in ["../../etc/cron.d/x", "/etc/passwd", "config/../x.toml", "config/.toml", "x"] {
             let error = refused(|tar| raw(tar, name, tar::EntryType::Regular, 0));
             assert!(error.contains(name) && error.contains("allowed are the members"), "{error}");
@@ -186,10 +186,10 @@ mod tests {
     }
 
     #[test]
-    fn what_unpacks_to_more_than_is_allowed_or_says_it_does_is_refused() {
+    fn archive_above_the_size_limit_is_refused() {
         // A member with a false size.
         let lying = refused(|tar| raw(tar, "log.txt", tar::EntryType::Regular, 1 << 40));
-        assert!(lying.contains("log.txt") || lying.contains("no archive"), "{lying}");
+        assert!(lying.contains("log.txt") || lying.contains("not an archive"), "{lying}");
         // Zeros shrink to a thousandth of their size.
         let zeros = vec![0; 1 << 20];
         let file = written(|tar| {
@@ -200,7 +200,7 @@ mod tests {
         assert!(std::fs::metadata(file.path()).unwrap().len() < 1 << 14);
         assert!(visit(file.path(), &mut |_, _| Ok(())).is_ok());
         let bomb = visit_at_most(file.path(), 1 << 19, &mut |_, _| Ok(())).unwrap_err();
-        assert!(bomb.contains("cut off: allowed are") || bomb.contains("no archive"), "{bomb}");
+        assert!(bomb.contains("cut off: allowed are") || bomb.contains("not an archive"), "{bomb}");
     }
 
     #[test]

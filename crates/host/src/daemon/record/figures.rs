@@ -162,7 +162,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn figures_are_of_all_looks_and_the_busiest_bundle_comes_first() {
+    fn figures_cover_all_samples_busiest_bundle_first() {
         let mut looks = Vec::new();
         for second in 0..4_u64 {
             let mut status =

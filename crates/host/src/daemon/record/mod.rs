@@ -132,7 +132,11 @@ impl Recording {
             }
         }
         if !self.spans.take(&mut look) {
-            self.left_out(format!("paths after {:.0} s: the file would get too large", look.at_s));
+            self.left_out(format!(
+                "paths end after {:.0} s: the file would get too \
+                                   large",
+                look.at_s
+            ));
         }
         self.bytes += serde_json::to_vec(&look).map_or(0, |line| line.len() + 1);
         self.looks.push(look);
@@ -144,7 +148,8 @@ impl Recording {
     pub fn add_config(&mut self, file: &Path) {
         let shown = file.display();
         if self.configs.len() == CONFIGS_MAX {
-            return self.left_out(format!("{shown}: at most {CONFIGS_MAX} files are taken in"));
+            return self
+                .left_out(format!("{shown}: a recording holds at most {CONFIGS_MAX} files"));
         }
         let text = std::fs::metadata(file)
             .and_then(|it| {
@@ -398,7 +403,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read_and_no_decision_is_written_twice() {
+    fn recording_round_trips_without_duplicate_decisions() {
         let mut recording = Recording {
             about: About { format: FORMAT, version: "1".into(), ..About::default() },
             log: "a line\nand FB0303 in another\nFB0101 is no news".into(),
@@ -451,7 +456,7 @@ mod tests {
     }
 
     #[test]
-    fn a_configuration_loses_its_comments_and_a_key_file_stays_unread() {
+    fn recorded_configuration_omits_comments_and_keys() {
         let folder = tempfile::tempdir().unwrap();
         let [file, trace] = ["box.toml", "box.trace"].map(|name| folder.path().join(name));
         std::fs::write(folder.path().join("b.key"), "SECRET").unwrap();
@@ -472,7 +477,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_long_file_the_newest_whole_lines_are_taken() {
+    fn long_file_keeps_its_newest_whole_lines() {
         let file = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(file.path(), "one\ntwo\nthree\nfo").unwrap();
         for (bytes_max, lines) in
@@ -483,7 +488,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_recording_is_refused_with_its_place() {
+    fn invalid_recording_is_refused_with_its_position() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("a.tar.gz");
         let about =

@@ -159,7 +159,8 @@ fn sentence(rows: &[PathRow]) -> String {
     );
     let rtt = range(rows.iter().map(|row| row.rtt_ns), 1e6).unwrap_or_default();
     format!(
-        "path over {whole:.0} s, measured {share:.0} % of the time: {rate}, round trip {rtt} ms without its queue"
+        "path over {whole:.0} s, measured {share:.0} % of the time: {rate}, round trip without \
+         queue {rtt} ms"
     )
 }
 
@@ -216,7 +217,7 @@ mod tests {
         assert!(paths.of(Some("c")).is_none());
         let told = Told::read(file.path()).unwrap();
         let expected = "path over 20 s, measured 98 % of the time: 8.0 to 8.0 Mbit/s where the bundle filled it, \
-                        round trip 40.0 to 40.0 ms without its queue";
+                        round trip without queue 40.0 to 40.0 ms";
         assert_eq!(told.paths, [("b".to_string(), expected.to_string())]);
     }
 

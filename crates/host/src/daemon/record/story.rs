@@ -114,7 +114,7 @@ fn follow_box(
         tell(at_s, name, fault.clone());
     }
     if failed.is_empty() && !known.failed_conditions.is_empty() {
-        tell(at_s, name, "its devices are as they must be again".into());
+        tell(at_s, name, "all conditions of its devices hold again".into());
     }
     known.failed_conditions = failed;
     known.bundles.retain(|name, _| status.bundles.iter().any(|bundle| bundle.name == *name));
@@ -136,7 +136,7 @@ fn follow_bundle(
     let other = status.role.other();
     if known.peer != bundle.peer.state {
         let what = match bundle.peer.state.as_str() {
-            "alive" => format!("the {other} at {} is heard", bundle.peer.address),
+            "alive" => format!("the {other} at {} is alive", bundle.peer.address),
             "silent" => format!("the {other} at {} is silent", bundle.peer.address),
             _ => format!("the {other} at {} was never heard", bundle.peer.address),
         };
@@ -146,11 +146,7 @@ fn follow_bundle(
     let watching = bundle.watching.as_ref().and_then(|watching| watching.alarm.clone());
     let alarm = bundle.shaping.as_ref().and_then(|shaping| shaping.alarm.clone()).or(watching);
     if known.alarm != alarm {
-        tell(
-            at_s,
-            whom,
-            alarm.clone().unwrap_or_else(|| "what was to be looked into is over".into()),
-        );
+        tell(at_s, whom, alarm.clone().unwrap_or_else(|| "the alarm has ended".into()));
         known.alarm = alarm;
     }
     let Some(shaping) = &bundle.shaping else { return };
@@ -177,7 +173,7 @@ fn follow_bundle(
     let dropped = shaping.counters.drops_queue;
     if dropped > known.dropped && known.dropped > 0 {
         let more = dropped - known.dropped;
-        tell(at_s, whom, format!("its own queue has dropped {more} packets since the look before"));
+        tell(at_s, whom, format!("its own queue has dropped {more} packets since the last sample"));
     }
     known.dropped = dropped;
 }
@@ -197,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn states_are_told_at_their_own_times_and_once() {
+    fn each_state_is_reported_once_at_its_time() {
         let mut looks = vec![
             look(0.0, sendbox(100, &[(90, "measuring"), (99, "shaping")])),
             look(1.0, sendbox(101, &[(101, "shaping")])),
@@ -210,7 +206,7 @@ mod tests {
         let expected = [
             "0.0 sendbox bundle b: measuring, unshaped: for a test",
             "0.0 sendbox bundle b: shaping, shaped to 90.0 Mbit/s: for a test",
-            "1.0 sendbox bundle b: the receivebox at  is heard",
+            "1.0 sendbox bundle b: the receivebox at  is alive",
             "1.0 sendbox bundle b: competing, unshaped: for a test",
             "2.0 sendbox bundle b: shaping, shaped to 90.0 Mbit/s: for a test",
         ];
@@ -218,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn a_box_that_goes_and_comes_back_is_told_of() {
+    fn restart_of_a_box_is_reported() {
         let again = Status { uptime_ns: 500_000_000, ..sendbox(103, &[(103, "no_peer")]) };
         let looks = [
             look(0.0, sendbox(100, &[(100, "shaping")])),

@@ -207,7 +207,8 @@ fn refusal(setting: &Setting, config: &Config) -> String {
     let restart = unit.map_or(String::new(), |unit| format!(" (`systemctl restart {unit}`)"));
     let setting = Setting { key: config.key(&setting.key), ..setting.clone() };
     format!(
-        "{setting}: a box takes this at its start alone: leave it as it is, or start the box again{restart}"
+        "{setting}: a box reads this only at its start: leave it unchanged, or start the box \
+         again{restart}"
     )
 }
 
@@ -329,7 +330,7 @@ weight = 2
     }
 
     #[test]
-    fn what_is_the_same_in_other_words_is_unchanged() {
+    fn equivalent_configurations_are_unchanged() {
         let edits = [
             ("\"10.1.2.0/24\", \"10.1.4.0/24\"", "\"10.1.4.0/24\", \"10.1.2.0/24\""),
             ("\"20Mbit/s\"", "\"20000kbit/s\""),
@@ -342,7 +343,7 @@ weight = 2
     }
 
     #[test]
-    fn each_value_that_a_running_box_can_take_is_a_change_of_its_bundle_alone() {
+    fn reloadable_value_changes_only_its_bundle() {
         for (from, to, key, before, after) in [
             ("weight = 3", "weight = 5", "weight", "3", "5"),
             ("weight = 3", "", "weight", "3", "1"),
@@ -369,7 +370,7 @@ weight = 2
     }
 
     #[test]
-    fn other_keys_are_told_without_a_word_of_them() {
+    fn changed_keys_are_reported_without_their_content() {
         let mut after = loaded(FILE);
         after.keys[1] = KeyRing::new(PresharedKey::new([7; 32]), None);
         let (outcome, origins) = between(&loaded(FILE), &after);
@@ -379,7 +380,7 @@ weight = 2
     }
 
     #[test]
-    fn what_makes_another_session_or_loop_begins_anew_and_bundles_come_and_go() {
+    fn session_or_loop_change_restarts_the_bundle() {
         for edit in [
             ("id = 1", "id = 7"),
             ("10.1.3.2\"\nto = [\"10.1.2", "10.1.3.9\"\nto = [\"10.1.2"),
@@ -406,7 +407,7 @@ weight = 2
     }
 
     #[test]
-    fn what_a_box_takes_at_its_start_is_refused_each_by_name_with_what_to_do() {
+    fn start_only_keys_are_refused_with_advice() {
         for (from, to, named) in [
             ("\"s0\"", "\"s2\"", "box.lan s0 -> s2: "),
             ("\"s1\"", "\"s3\"", "box.wan s1 -> s3: "),
@@ -439,7 +440,7 @@ weight = 2
     }
 
     #[test]
-    fn what_is_left_to_the_box_may_be_as_the_box_has_it() {
+    fn default_may_be_written_as_its_value() {
         let second = FILE.find("[[bundle]]\nname = \"b\"").unwrap();
         let one = FILE[..second].replace("weight = 3\n", "");
         let text = one.replace("lan =", "datapath = \"auto\"\nlan =");
@@ -453,7 +454,7 @@ weight = 2
     }
 
     #[test]
-    fn shares_of_uplink_and_groups_are_told_by_name() {
+    fn uplink_and_group_shares_are_reported_by_name() {
         let edits = [("100Mbit/s", "50Mbit/s"), ("weight = 2", "weight = 4")];
         let (outcome, _) = between(&loaded(FILE), &edited(&edits));
         let told: Vec<String> = outcome.settings.iter().map(Setting::to_string).collect();
@@ -487,7 +488,7 @@ weight = 2
     }
 
     #[test]
-    fn of_a_thousand_bundles_the_one_that_differs_is_touched_alone() {
+    fn only_the_changed_bundle_of_thousand_is_touched() {
         let before = loaded(&thousand());
         let text = thousand().replace("\"10.5.17.0/24\"", "\"10.5.17.0/24\", \"10.99.0.0/24\"");
         let (outcome, origins) = between(&before, &loaded(&text));

@@ -75,7 +75,8 @@ impl Reloader {
         let file = std::path::absolute(&in_force.config.file)?.display().to_string();
         let trial = within.map(|within| {
             let left_s = within.as_millis().div_ceil(1000);
-            tracing::info!(target: "reload", "the box ends in {left_s} s, unless that is confirmed");
+            tracing::info!(target: "reload", "the box ends in {left_s} s, unless you confirm its \
+                                              start");
             Trial::until(Instant::now() + within, Before::Nothing, "the start".into())
         });
         Ok(Self { reader, file, in_force, trial, confirmed: None })
@@ -91,7 +92,8 @@ impl Reloader {
         if let Some(trial) = &self.trial {
             let left_s = trial.left_s(now);
             return refused(format!(
-                "what is in force is on trial for {left_s} s more: `forebay confirm` or `forebay revert` first"
+                "the configuration in force is on trial for {left_s} s more: run `forebay confirm` \
+                 or `forebay revert` first"
             ));
         }
         if let Some(Err(reason)) = within_s.map(trial::check) {
@@ -154,7 +156,7 @@ impl Reloader {
     fn cut_short(&mut self) -> Result<String, String> {
         let trial = self.trial.as_mut().ok_or_else(nothing_on_trial)?;
         trial.end(Instant::now());
-        Ok(format!("goes back: {}", trial.what))
+        Ok(format!("reverted: {}", trial.what))
     }
 
     /// Reverts a trial that was not confirmed. False: the box must end.
@@ -170,7 +172,7 @@ impl Reloader {
             Before::Nothing => {
                 tracing::info!(target: "reload", "its start was not confirmed: the box ends");
                 if let Err(error) = start::remove(&self.in_force.config.control) {
-                    tracing::warn!(target: "reload", %error, "of a trial that is over");
+                    tracing::warn!(target: "reload", %error, "of a trial that has ended");
                 }
                 Ok(false)
             }
@@ -179,11 +181,11 @@ impl Reloader {
                 if !outcome.refused.is_empty() {
                     let reasons = outcome.refused.join("; ");
                     return Err(io::Error::other(format!(
-                        "not confirmed, and the box cannot go back to what was before: {reasons}: it ends \
-                         rather than stay with what nobody has confirmed"
+                        "not confirmed, and the box cannot return to the previous configuration: \
+                         {reasons}: it ends instead of keeping an unconfirmed configuration"
                     )));
                 }
-                say(&outcome, "not confirmed, and what was before is in force again");
+                say(&outcome, "not confirmed, and the previous configuration is in force again");
                 self.warn_of_own_file();
                 Ok(true)
             }
@@ -200,30 +202,34 @@ impl Reloader {
             Ok(own) if own.text == self.in_force.text => {}
             Ok(_) => tracing::warn!(
                 target: "reload",
-                "{file} says something else than is in force, which the box would take at its next start: `forebay \
-                 confirm` sets it right after a confirmation that was cut short"
+                "{file} differs from the configuration in force, and the box would read it at its \
+                 next start: `forebay confirm` repairs it after an interrupted confirmation"
             ),
-            Err(error) => tracing::warn!(target: "reload", "{file} cannot be taken now: {error}"),
+            Err(error) => tracing::warn!(target: "reload", "{file} cannot take effect now: \
+                                                            {error}"),
         }
     }
 }
 
 fn nothing_on_trial() -> String {
-    "nothing is on trial: either it was confirmed, or what was before is in force again".into()
+    "nothing is on trial: the trial was confirmed, or the previous configuration is in force \
+     again"
+        .into()
 }
 
 /// Logs the outcome of a request from any source.
 fn say(outcome: &Outcome, how: &str) {
     let file = &outcome.file;
     if outcome.refused.is_empty() {
-        let what = if outcome.is_nothing() { "nothing differs".into() } else { outcome.summary() };
+        let what = if outcome.is_nothing() { "no differences".into() } else { outcome.summary() };
         tracing::info!(target: "reload", "{file}: {how}: {what}");
         for change in outcome.changes().take(CHANGES_TOLD) {
             tracing::info!(target: "reload", "{change}");
         }
     } else {
         let reasons = outcome.refused.join("; ");
-        tracing::warn!(target: "reload", "{file}: {reasons}: what was in force before stays so");
+        tracing::warn!(target: "reload", "{file}: {reasons}: the previous configuration stays in \
+                                          force");
     }
 }
 
@@ -388,7 +394,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reload_reaches_the_worker_with_what_differs_and_not_at_all_without() {
+    fn reload_reaches_the_worker_only_with_differences() {
         let mut bench = Bench::new();
         assert!(bench.change(Request::Reload).is_nothing());
         assert!(bench.told().is_empty());
@@ -421,7 +427,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_on_trial_goes_back_unless_it_is_confirmed() {
+    fn unconfirmed_trial_is_reverted() {
         let mut bench = Bench::new();
         let candidate = candidate_of(&bench.file);
         let apply = Request::Apply { within_s: 60 };
@@ -458,7 +464,7 @@ mod tests {
     }
 
     #[test]
-    fn a_way_back_leads_to_the_datapath_that_the_box_has_settled() {
+    fn revert_keeps_the_settled_datapath() {
         let Bench { file, _folder: folder, .. } = Bench::new();
         let left_to_the_box = |file: &Path, names: &[&str]| {
             write(file, names);
@@ -480,7 +486,7 @@ mod tests {
     }
 
     #[test]
-    fn a_box_that_cannot_go_back_ends_and_says_so() {
+    fn box_ends_when_it_cannot_revert() {
         let mut bench = Bench::new();
         write(&candidate_of(&bench.file), &["a", "b"]);
         bench.change(Request::Apply { within_s: 60 });
@@ -490,11 +496,11 @@ mod tests {
         before.config.bundles[0].name = "refused".into();
         bench.ask(Request::Revert);
         let error = bench.reloader.on_timer(&bench.worker).unwrap_err().to_string();
-        assert!(error.contains("cannot go back") && error.contains("no room"), "{error}");
+        assert!(error.contains("cannot return") && error.contains("no room"), "{error}");
     }
 
     #[test]
-    fn a_box_that_was_started_on_trial_ends_unless_that_is_confirmed() {
+    fn unconfirmed_trial_start_ends_the_box() {
         for (word, stays) in [(Request::Confirm, true), (Request::Revert, false)] {
             let Bench { file, _folder: folder, .. } = Bench::new();
             let text = fs::read_to_string(&file).unwrap();

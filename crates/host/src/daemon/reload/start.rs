@@ -98,7 +98,8 @@ pub fn parting(control: &Path) -> Option<String> {
     let Ok(Left::For(time)) = left(control) else { return None };
     let left_s = time.as_millis().div_ceil(1000);
     Some(format!(
-        "its start was not confirmed: a box that is started within {left_s} s ends with them, too, unless it is"
+        "its start was not confirmed: a box that starts within {left_s} s ends with the trial, too, \
+         unless you confirm"
     ))
 }
 
@@ -113,7 +114,7 @@ fn read(file: &Path) -> io::Result<Timestamp> {
         opened.take(BYTES_MAX).read_to_string(&mut text)?;
     }
     let until = text.trim_end().parse().map(Timestamp::from_nanos);
-    until.map_err(|_| io::Error::other("allowed is what `forebay apply` has written: remove it"))
+    until.map_err(|_| io::Error::other("allowed is a file written by `forebay apply`: remove it"))
 }
 
 fn named(file: &Path, what: &str, error: &io::Error) -> io::Error {
@@ -127,7 +128,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_start_is_on_trial_for_what_is_left_however_often_the_box_is_started() {
+    fn restarts_do_not_extend_a_trial() {
         let folder = tempfile::tempdir().unwrap();
         let control = folder.path().join("box.sock");
         assert_eq!(left(&control).unwrap(), Left::NoTrial);
@@ -136,7 +137,7 @@ mod tests {
             let Left::For(time) = left(&control).unwrap() else { panic!("it is on trial") };
             assert!(time <= Duration::from_secs(60) && time > Duration::from_secs(20), "{time:?}");
             let said = parting(&control).unwrap();
-            assert!(said.contains(" is started within ") && said.contains(" s ends"), "{said}");
+            assert!(said.contains(" starts within ") && said.contains(" s ends"), "{said}");
         }
         put(&control, 5).unwrap();
         assert!(matches!(left(&control), Ok(Left::For(time)) if time <= Duration::from_secs(5)));
@@ -147,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_over_is_told_once_and_what_is_long_over_or_of_another_boot_not_at_all() {
+    fn expired_trial_is_reported_once_if_recent() {
         let folder = tempfile::tempdir().unwrap();
         let control = folder.path().join("box.sock");
         let (now, minute) = (clock::now().as_nanos(), 60_000_000_000);
@@ -170,7 +171,10 @@ mod tests {
         let file = file_of(&control);
         fs::set_permissions(&file, fs::Permissions::from_mode(0o666)).unwrap();
         let error = left(&control).unwrap_err().to_string();
-        assert!(error.contains("box.sock.trial: allowed is what `forebay apply`"), "{error}");
+        assert!(
+            error.contains("box.sock.trial: allowed is a file written by `forebay apply`"),
+            "{error}"
+        );
         fs::remove_file(&file).unwrap();
         std::os::unix::fs::symlink("/proc/uptime", &file).unwrap();
         assert!(left(&control).is_err(), "no link is followed");

@@ -67,7 +67,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_trial_is_over_at_its_time_and_not_before() {
+    fn trial_ends_exactly_at_its_time() {
         let start = Instant::now();
         let mut trial = Trial::new("before", "one changed".into(), start, 60).unwrap();
         let after = |ms| start + Duration::from_millis(ms);
@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_can_have_a_trial_that_ends_at_once_or_never() {
+    fn trial_must_have_a_finite_positive_length() {
         for within_s in [0, 4, 86_401, u32::MAX] {
             let error = Trial::new((), String::new(), Instant::now(), within_s).unwrap_err();
             assert!(error.ends_with("allowed are 5 to 86400 s"), "{error}");

@@ -39,8 +39,9 @@ use crate::log::Allowance;
 
 /// A bundle is quiet if its queue is empty and it has sent nothing for this long. Quiet bundles tick rarely.
 const QUIET_AFTER: Duration = Duration::from_secs(1);
-/// Tick of a quiet bundle, and of one at rest: as often as a keepalive is due.
+/// Tick of a quiet bundle.
 const QUIET_TICK: Duration = Duration::from_millis(100);
+/// Tick of a bundle at rest: as often as a keepalive is due.
 const RESTING_TICK: Duration = Duration::from_secs(1);
 /// Spacing of queue samples in the trace.
 const QUEUE_SAMPLE: Duration = Duration::from_millis(10);
@@ -275,10 +276,12 @@ impl Bundle {
                 target: "path_mtu",
                 %bundle,
                 bytes,
-                "packets of more than {bytes} bytes do not come through to the receivebox, and {tried} may leave: {MTU_FIX}"
+                "packets longer than {bytes} bytes do not reach the receivebox, but packets of \
+                 {tried} bytes may leave: {MTU_FIX}"
             );
         } else if was_below {
-            tracing::info!(target: "path_mtu", %bundle, bytes, "the longest packets that may leave come through again");
+            tracing::info!(target: "path_mtu", %bundle, bytes, "the longest packets that may leave \
+                                                                reach the receivebox again");
         }
     }
 
@@ -303,7 +306,7 @@ impl Bundle {
                 %bundle,
                 unseen,
                 out_of_order,
-                "all that leaves is seen to arrive, in its order"
+                "the receivebox sees all packets again, in order"
             ),
         }
     }
@@ -567,7 +570,7 @@ mod tests {
     use crate::service::privileges::Confinement;
 
     #[test]
-    fn datapath_hears_of_round_trips_that_differ_by_more_than_a_twentieth() {
+    fn datapath_learns_of_rtt_changes_above_a_twentieth() {
         let ms = |ms: f64| Some(Duration::from_secs_f64(ms / 1e3));
         for (before, least, expected) in [
             (None, None, None),
@@ -583,7 +586,7 @@ mod tests {
     }
 
     #[test]
-    fn while_the_kernel_forwards_status_and_trace_are_told_so() {
+    fn status_and_trace_show_that_the_kernel_forwards() {
         let folder = tempfile::tempdir().unwrap();
         let config = config(folder.path());
         let bundle = &config.bundles[0];

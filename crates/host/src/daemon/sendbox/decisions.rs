@@ -13,9 +13,10 @@ use crate::log::Allowance;
 
 /// Decisions remembered for `forebay status`.
 const DECISIONS: usize = 64;
-/// Decisions in a status, for all bundles together, and the fewest per bundle: a status must not keep packets
-/// waiting.
+/// Decisions in a status, for all bundles together: a status must not keep packets waiting.
 const TOLD: usize = 4096;
+/// Fewest decisions per bundle in a status, even if all bundles together then have more than
+/// [`TOLD`].
 const TOLD_MIN: usize = 5;
 /// Relative change of the rate that is remembered.
 const KEPT_CHANGE: f64 = 0.1;
@@ -182,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn a_change_soon_after_another_is_told_when_the_spacing_is_over() {
+    fn early_change_is_logged_after_the_spacing() {
         let decisions = [
             (0, decision(10, "measuring")),
             (5, decision(20, "shaping")),
@@ -203,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn a_law_at_work_is_no_news_and_a_bundle_that_keeps_changing_is_told_of_once_a_minute() {
+    fn oscillating_bundle_is_logged_once_per_minute() {
         let states = ["shaping", "app_limited", "draining", "trying", "shaping", "probe_rtt"];
         let at_work: Vec<(u64, Decision)> = (0..60_000)
             .step_by(100)
@@ -220,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn a_dry_run_tells_of_rates_every_ten_seconds_while_they_move() {
+    fn dry_run_logs_changing_rates_every_ten_seconds() {
         let moving = (0..1000).map(|tick| (tick * 50, decision(1000 + tick, "shaping")));
         let still = (1000..2000).map(|tick| (tick * 50, decision(2000, "shaping")));
         let decisions: Vec<(u64, Decision)> = moving.chain(still).collect();
@@ -233,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_remembered_is_bounded_and_keeps_what_changed() {
+    fn memory_of_decisions_is_bounded_and_keeps_changes() {
         let mut log = DecisionLog::default();
         for ms in 0..1000 {
             let state = if ms % 2 == 0 { "shaping" } else { "draining" };

@@ -63,7 +63,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rates_and_delay_are_those_of_the_last_whole_second() {
+    fn rates_and_delay_cover_the_last_whole_second() {
         let mut meter = Meter::default();
         let at = |ms: u64| Timestamp::from_nanos(ms * 1_000_000);
         let totals = |sent, delivered| Totals {

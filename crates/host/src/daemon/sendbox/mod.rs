@@ -84,7 +84,7 @@ const DRAIN: Duration = Duration::from_secs(1);
 /// ... then they leave at once for this long, with all packets captured by then.
 const RUSH: Duration = Duration::from_millis(500);
 /// Effect of an observer that is silent.
-const UNWATCHED: &str = "nobody watches the devices: the process that does it is stopped or hangs";
+const UNWATCHED: &str = "no process watches the devices: `forebay observe` is stopped or hangs";
 
 /// Runs the daemon until it is asked to stop, and returns its last state. If `python` names a file, its
 /// algorithm controls all bundles, whatever the configuration says, now or after a reload.
@@ -314,8 +314,7 @@ impl<D: Datapath> SendboxWorker<D> {
         tracing::warn!(
             target: "expired",
             packets,
-            "the box did not run for {pause_s:.1} s: what waited in its queues is dropped, and so is what waits in its \
-             rings"
+            "the box did not run for {pause_s:.1} s: it drops the packets in its queues and rings"
         );
         self.serve_all(now);
     }
@@ -358,7 +357,7 @@ impl<D: Datapath> SendboxWorker<D> {
                 self.set_handed_back(now, Some(cause));
             }
             Some(ForwarderChange::TakeAgain) => {
-                tracing::info!(target: "traffic", "packets of bundles are taken again");
+                tracing::info!(target: "traffic", "the sendbox takes packets of bundles again");
                 self.set_handed_back(now, None);
             }
             None => {}
@@ -371,7 +370,7 @@ impl<D: Datapath> SendboxWorker<D> {
                 let (reason, least) = (stall.reason(), self.progress.recovery().as_secs());
                 tracing::warn!(
                     target: "traffic",
-                    "{reason}: new ones are left to the kernel, unshaped, for {least} s"
+                    "{reason}: the kernel forwards new packets, unshaped, for {least} s"
                 );
             }
             Cause::FailedCondition(reason) => {
@@ -379,7 +378,7 @@ impl<D: Datapath> SendboxWorker<D> {
                 let all = if all.is_empty() { reason.into() } else { all.join("; ") };
                 tracing::warn!(
                     target: "traffic",
-                    "{all}: until then packets are left to the kernel, unshaped"
+                    "{all}: until then the kernel forwards packets, unshaped"
                 );
             }
         }

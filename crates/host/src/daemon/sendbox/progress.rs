@@ -41,9 +41,10 @@ impl Stall {
     pub const fn reason(self) -> &'static str {
         match self {
             Self::Wan => "the WAN port takes no packets",
-            Self::Lan => "packets come in faster than they can be handled",
+            Self::Lan => "packets arrive faster than the box can handle",
             Self::Starved => {
-                "the box gets too little processor time, its packet thread was late by more than 100 ms for 20 % of 2 s"
+                "the box gets too little processor time: its packet thread was late by more than \
+                 100 ms for 20 % of 2 s"
             }
         }
     }
@@ -300,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn either_stall_hands_the_traffic_back_after_the_patience_and_once() {
+    fn each_stall_hands_back_once_after_the_patience() {
         for (stall, wan, lan) in [(Stall::Wan, true, false), (Stall::Lan, false, true)] {
             let mut progress = progress();
             assert_eq!(judge(&mut progress, at(1000), wan, lan), None);
@@ -318,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slow_wan_and_a_busy_ring_are_no_stall() {
+    fn slow_wan_or_busy_ring_is_no_stall() {
         let mut progress = progress();
         for ms in 0..10_000 {
             // Room once in 499 ms, and a ring that is overrun in every other round.
@@ -329,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn two_short_stalls_of_different_kinds_do_not_add_up() {
+    fn short_stalls_of_different_kinds_do_not_add() {
         let mut progress = progress();
         for (ms, wan, lan) in [(0, true, false), (400, false, true), (899, false, true)] {
             assert_eq!(judge(&mut progress, at(ms), wan, lan), None);
@@ -337,7 +338,7 @@ mod tests {
     }
 
     #[test]
-    fn traffic_is_taken_again_after_five_seconds_without_a_stall_and_may_stall_again() {
+    fn shaping_resumes_five_seconds_after_a_stall() {
         let mut progress = progress();
         judge(&mut progress, at(0), true, false);
         assert_eq!(judge(&mut progress, at(500), true, false), Some(HAND_BACK_WAN));
@@ -384,14 +385,14 @@ mod tests {
     }
 
     #[test]
-    fn a_box_that_is_overloaded_again_soon_leaves_the_traffic_alone_for_longer_each_time() {
+    fn repeated_overload_lengthens_the_hand_back() {
         let (mut progress, mut now_ms) = (progress(), 1_000_000);
         let soon = recoveries(&mut progress, &mut now_ms, 1000, 9);
         assert_eq!(soon, [5, 10, 20, 40, 80, 160, 300, 300, 300]);
     }
 
     #[test]
-    fn an_overload_after_a_while_takes_no_longer_and_one_after_long_is_another() {
+    fn overload_pause_resets_after_a_long_time() {
         let (mut progress, mut now_ms) = (progress(), 1_000_000);
         assert_eq!(recoveries(&mut progress, &mut now_ms, 1000, 3), [5, 10, 20]);
         assert_eq!(recoveries(&mut progress, &mut now_ms, 60_000, 2), [20, 20]);
@@ -401,7 +402,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wan_that_stalls_again_and_again_is_taken_after_five_seconds_each_time() {
+    fn repeated_wan_stall_always_waits_five_seconds() {
         let (mut progress, mut now_ms) = (progress(), 1_000_000);
         assert_eq!(stalls(&mut progress, &mut now_ms, Stall::Wan, 1000, 5), [5; 5]);
         assert_eq!(recoveries(&mut progress, &mut now_ms, 1000, 2), [5, 10], "no overload before");
@@ -410,7 +411,7 @@ mod tests {
     }
 
     #[test]
-    fn an_overload_is_the_same_again_though_something_did_not_hold_meanwhile() {
+    fn unmet_condition_between_overloads_keeps_their_count() {
         let (mut progress, mut now_ms) = (progress(), 1_000_000);
         for recovery in [RECOVERY, RECOVERY * 2] {
             judge(&mut progress, at(now_ms), false, true);
@@ -427,7 +428,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_hold_hands_back_at_once_and_for_half_a_second_after_it_holds_again() {
+    fn unmet_condition_hands_back_until_met_half_second() {
         let mut progress = progress();
         let mut at_ms = |ms, failed_condition| {
             look(&mut progress, at(ms), health(false, false), failed_condition)
@@ -436,7 +437,7 @@ mod tests {
         assert_eq!(at_ms(0, None), None);
         assert_eq!(at_ms(1, Some("a")), back("a"));
         assert_eq!(at_ms(2, Some("a")), None);
-        assert_eq!(at_ms(5000, Some("b")), back("b"), "another reason is told");
+        assert_eq!(at_ms(5000, Some("b")), back("b"), "another reason is reported");
         assert_eq!(at_ms(5499, None), None);
         assert_eq!(at_ms(5500, None), Some(ForwarderChange::TakeAgain));
         assert_eq!(at_ms(5501, Some("a")), back("a"));
@@ -444,7 +445,7 @@ mod tests {
     }
 
     #[test]
-    fn a_port_that_stalls_because_its_device_is_down_is_not_overloaded() {
+    fn stall_of_a_down_device_is_no_overload() {
         let mut progress = progress();
         assert!(look(&mut progress, at(0), health(true, true), Some("down")).is_some());
         assert_eq!(look(&mut progress, at(60_000), health(true, true), Some("down")), None);

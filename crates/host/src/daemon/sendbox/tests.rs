@@ -165,7 +165,7 @@ fn rate_bps(kernel: &Kernel) -> Option<u64> {
 }
 
 #[test]
-fn who_waits_to_leave_soon_is_served_together_with_what_comes_until_then() {
+fn departure_within_a_quantum_needs_no_wakeup() {
     let folder = tempfile::tempdir().unwrap();
     let mut config = config(folder.path());
     config.trace = None;
@@ -182,16 +182,16 @@ fn who_waits_to_leave_soon_is_served_together_with_what_comes_until_then() {
     };
     // 1500 bytes take 1.2 ms at 10 Mbit/s.
     assert_eq!(pacing(1, QUANTUM), Some(QUANTUM));
-    assert_eq!(pacing(0, QUANTUM), None, "nothing waits, and what comes may leave at once");
+    assert_eq!(pacing(0, QUANTUM), None, "nothing waits, and new packets may leave at once");
     assert_eq!(pacing(1, 2 * QUANTUM), None, "a slow bundle has time for a wake-up");
 }
 
 #[test]
-fn a_datapath_that_tells_of_boundaries_only_is_shaped() {
+fn datapath_reporting_only_boundaries_is_shaped() {
     let running = Running::start();
     running.stub.kernel().queued = 1_000_000;
     // Half of the rate that the bundle may use, and all of the path's rate.
-    running.wait_for("shaped to what the path carries", |kernel, shaping| {
+    running.wait_for("shaped to the path's rate", |kernel, shaping| {
         let path = PATH.as_bits_per_sec();
         rate_bps(kernel).is_some_and(|rate| rate < path * 5 / 4)
             && shaping.decision.state == "shaping"
@@ -210,7 +210,7 @@ fn a_datapath_that_tells_of_boundaries_only_is_shaped() {
 }
 
 #[test]
-fn a_bundle_keeps_to_its_share_of_the_uplink_and_status_tells_it() {
+fn bundle_keeps_its_uplink_share_shown_in_status() {
     let (rate, bundles) = (Rate::from_mbit_per_sec(3), vec![Member::default()]);
     let running = Running::start_with(|config| {
         let shares = UplinkConfig { rate, groups: Vec::new(), bundles };
@@ -232,7 +232,7 @@ fn a_bundle_keeps_to_its_share_of_the_uplink_and_status_tells_it() {
 }
 
 #[test]
-fn a_running_bundle_takes_other_bounds_and_shares_and_nothing_of_it_begins_anew() {
+fn running_bundle_takes_bounds_and_shares_without_restart() {
     let running = Running::start();
     running.stub.kernel().queued = 1_000_000;
     running.wait_for("measured", |_, shaping| shaping.counters.boundaries_matched > 20);
@@ -285,7 +285,7 @@ fn what_the_datapath_cannot_take_changes_nothing() {
 }
 
 #[test]
-fn a_bundle_that_begins_while_the_kernel_forwards_is_told_so_and_one_that_goes_is_no_more() {
+fn bundles_may_begin_and_end_while_handed_back() {
     let running = Running::start();
     running.stub.kernel().health = Health { is_overrun: true, ..Health::default() };
     running.wait_for("handed back", |_, shaping| shaping.decision.state == "handed_back");
@@ -300,7 +300,7 @@ fn a_bundle_that_begins_while_the_kernel_forwards_is_told_so_and_one_that_goes_i
 }
 
 #[test]
-fn bad_health_hands_the_traffic_back_and_what_waits_leaves_at_once() {
+fn bad_health_hands_back_and_flushes_queues() {
     let running = Running::start();
     running.wait_for("carried", |kernel, _| kernel.is_carrying && rate_bps(kernel).is_some());
     running.stub.kernel().health = Health { is_overrun: true, ..Health::default() };
@@ -309,12 +309,12 @@ fn bad_health_hands_the_traffic_back_and_what_waits_leaves_at_once() {
     });
     let status = running.stop();
     let reason = &status.bundles[0].shaping.as_ref().unwrap().decision.reason;
-    assert_eq!(reason, "packets come in faster than they can be handled");
+    assert_eq!(reason, "packets arrive faster than the box can handle");
     assert_eq!(status.ports[0].counters, [("handed_back".into(), 1)]);
 }
 
 #[test]
-fn what_does_not_hold_hands_back_until_it_holds_again() {
+fn unmet_condition_hands_back_until_met() {
     let running = Running::start();
     running.wait_for("carried", |kernel, _| kernel.is_carrying);
     let error = io::Error::other("no socket is left");
@@ -328,7 +328,7 @@ fn what_does_not_hold_hands_back_until_it_holds_again() {
 }
 
 #[test]
-fn a_stop_paces_what_is_queued_and_hands_back_after_it() {
+fn stop_paces_queued_packets_then_hands_back() {
     let running = Running::start();
     running.wait_for("carried", |kernel, _| kernel.is_carrying && rate_bps(kernel).is_some());
     running.stub.kernel().queued = 100;

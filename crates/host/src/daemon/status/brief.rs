@@ -14,11 +14,11 @@ pub(super) fn write(out: &mut impl Write, bundles: &[BundleStatus]) -> Result {
     let names = bundles.iter().map(|bundle| bundle.name.len());
     let width = names.max().unwrap_or(0).min(NAME_MAX);
     let silent = bundles.iter().filter(|bundle| bundle.peer.state != "alive").count();
-    writeln!(out, "\n{} bundles, {silent} of them with a peer that is not heard", bundles.len())?;
+    writeln!(out, "\n{} bundles, {silent} with a silent peer", bundles.len())?;
     for bundle in bundles {
         writeln!(out, "{:<width$}  {:<8}{}", bundle.name, bundle.peer.state, told(bundle))?;
     }
-    writeln!(out, "all of a bundle: forebay status --bundle {}", bundles[0].name)
+    writeln!(out, "details of a bundle: forebay status --bundle {}", bundles[0].name)
 }
 
 /// The most important state of a bundle.
@@ -47,7 +47,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_thousand_bundles_have_a_line_each_which_tells_what_matters() {
+    fn brief_status_has_one_line_per_bundle() {
         let bundle = |id: u16| {
             let last_second = LastSecond { sent_bps: 7_000_000, ..LastSecond::default() };
             let mut shaping = ShapingStatus { last_second, ..ShapingStatus::default() };
@@ -70,7 +70,7 @@ mod tests {
         write(&mut text, &bundles).unwrap();
         let lines: Vec<&str> = text.trim_start().lines().collect();
         assert_eq!(lines.len(), 1002);
-        assert_eq!(lines[0], "1000 bundles, 1 of them with a peer that is not heard");
+        assert_eq!(lines[0], "1000 bundles, 1 with a silent peer");
         let rows: [(usize, &[&str]); 6] = [
             (1, &["site-0", "alive", "shaping", " 9.500 Mbit/s", " 7.000 Mbit/s"]),
             (2, &["unshaped", "waited    unknown"]),

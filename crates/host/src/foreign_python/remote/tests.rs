@@ -58,7 +58,7 @@ fn an_answer_counts_when_it_has_come() {
 }
 
 #[test]
-fn what_is_two_ticks_late_is_decided_here_until_it_comes() {
+fn fallback_decides_while_two_ticks_late() {
     let (mut remote, child) = connection();
     measure(&mut remote, 20);
     assert_eq!(remote.state().phase, "python");
@@ -74,12 +74,12 @@ fn what_is_two_ticks_late_is_decided_here_until_it_comes() {
     assert!(remote.send_limits().cwnd > Some(ByteCount::new(10_000)));
     say(&child, r#"{"connection": 1, "number": 99, "limits": [5000, null, null]}"#);
     measure(&mut remote, 60);
-    assert_eq!(remote.state().phase, "python", "an answer to what was not asked is the newest");
+    assert_eq!(remote.state().phase, "python", "an answer to an unknown question is the newest");
     assert_eq!(remote.send_limits().cwnd, Some(ByteCount::new(5000)));
 }
 
 #[test]
-fn a_child_that_hangs_is_asked_a_bounded_number_of_questions_and_then_costs_no_sleep() {
+fn hanging_child_gets_bounded_questions_and_no_waits() {
     let (mut remote, mut child) = connection();
     for ms in 1..=2000 {
         measure(&mut remote, ms);
@@ -92,7 +92,7 @@ fn a_child_that_hangs_is_asked_a_bounded_number_of_questions_and_then_costs_no_s
 }
 
 #[test]
-fn nonsense_of_a_child_is_nothing_and_an_exception_is_the_end_of_its_word() {
+fn nonsense_is_ignored_and_exception_is_final() {
     let (mut remote, child) = connection();
     let others = r#"{"connection": 7, "number": 1, "limits": [1, null, null]}"#;
     for said in ["", "nonsense", "{}", others, r#"{"connection": 1, "number": -1}"#] {
@@ -110,12 +110,12 @@ fn nonsense_of_a_child_is_nothing_and_an_exception_is_the_end_of_its_word() {
 }
 
 #[test]
-fn while_there_is_no_child_the_law_here_decides_and_the_next_begins_at_its_window() {
+fn fallback_decides_until_the_next_child_starts() {
     let (mut remote, mut child) = connection();
     say(&child, r#"{"connection": 1, "number": 1, "limits": [7000, null, null]}"#);
     measure(&mut remote, 1);
     assert_eq!(remote.send_limits().cwnd, Some(ByteCount::new(7000)));
-    say(&child, r#"{"ended": "signal: 9 (SIGKILL); the next is started in 1s"}"#);
+    say(&child, r#"{"ended": "signal: 9 (SIGKILL); the next one starts in 1s"}"#);
     measure(&mut remote, 2);
     assert_eq!(remote.standing, Standing::Gone);
     assert!(remote.next_timer().is_none());
@@ -132,7 +132,7 @@ fn while_there_is_no_child_the_law_here_decides_and_the_next_begins_at_its_windo
 }
 
 #[test]
-fn a_daemon_whose_keeper_is_gone_too_goes_on() {
+fn daemon_survives_the_loss_of_its_keeper() {
     let (mut remote, child) = connection();
     drop(child);
     for ms in (0..=50).step_by(10) {

@@ -36,7 +36,7 @@ const SET_UP: [(Capability, &str); 5] = [
     (Capability::CAP_NET_ADMIN, "to attach XDP programs"),
     (Capability::CAP_NET_RAW, "to open AF_XDP sockets"),
     (Capability::CAP_BPF, "to load BPF programs"),
-    (Capability::CAP_PERFMON, "to load those that keep pointers"),
+    (Capability::CAP_PERFMON, "to load BPF programs that keep pointers"),
     (Capability::CAP_IPC_LOCK, "to share memory with AF_XDP sockets"),
 ];
 
@@ -49,7 +49,7 @@ const WELCOME: Capability = Capability::CAP_SYS_NICE;
 /// Capabilities that an agent's set-up needs.
 const AGENT_SET_UP: [(Capability, &str); 3] = [
     (Capability::CAP_BPF, "to load BPF programs"),
-    (Capability::CAP_PERFMON, "to load those of a congestion control"),
+    (Capability::CAP_PERFMON, "to load BPF programs of a congestion control"),
     (Capability::CAP_NET_ADMIN, "to register it"),
 ];
 
@@ -291,7 +291,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_units_for_systemd_leave_boxes_and_agents_what_they_need_and_no_more() {
+    fn systemd_units_grant_only_what_is_needed() {
         let left = |unit: &'static str| -> BTreeSet<&'static str> {
             let lists = unit.lines().filter_map(|line| line.strip_prefix("CapabilityBoundingSet="));
             lists.flat_map(|list| list.split(' ')).collect()
@@ -309,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_is_needed_is_left_and_it_cannot_come_back() {
+    fn dropped_privileges_cannot_be_regained() {
         std::thread::spawn(|| {
             drop_unneeded().unwrap();
             for set in [CapSet::Effective, CapSet::Permitted, CapSet::Inheritable] {

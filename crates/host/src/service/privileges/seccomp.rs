@@ -44,6 +44,7 @@ pub enum Task {
 }
 
 impl Task {
+    /// All tasks.
     #[cfg(test)]
     const ALL: [Self; 11] = [
         Self::Packets,
@@ -173,9 +174,11 @@ const DENIED_TO_OTHERS: &[libc::c_long] = &[
     libc::SYS_tkill,
 ];
 
-/// Commands of fcntl(2) and ioctl(2) that make the kernel signal another process about a file
-/// (include/uapi/asm-generic/fcntl.h and sockios.h).
+/// Commands of fcntl(2) that make the kernel signal another process about a file
+/// (include/uapi/asm-generic/fcntl.h).
 const SIGNALLING_FCNTL: [libc::c_int; 3] = [8, 10, 15]; // F_SETOWN, F_SETSIG, F_SETOWN_EX
+/// Commands of ioctl(2) that make the kernel signal another process about a file
+/// (include/uapi/asm-generic/sockios.h).
 const SIGNALLING_IOCTL: [libc::c_int; 2] = [0x8901, 0x8902]; // FIOSETOWN, SIOCSPGRP
 
 /// First number of the x32 calls, which some kernels accept and which the filters do not list.
@@ -402,7 +405,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_task_does_not_need_fails_and_what_it_needs_does_not() {
+    fn only_calls_that_a_task_needs_succeed() {
         for task in Task::ALL {
             let outcome = std::thread::spawn(move || {
                 let existing = tempfile::NamedTempFile::new().unwrap();
@@ -428,14 +431,14 @@ mod tests {
     }
 
     #[test]
-    fn what_the_kernel_says_of_a_filter_keeps_its_number() {
+    fn kernel_error_of_a_filter_keeps_its_number() {
         let unfinished = by_number()[..1].to_vec();
         let refused = std::thread::spawn(move || install(&[unfinished])).join().unwrap();
         assert_eq!(refused.unwrap_err().raw_os_error(), Some(libc::EINVAL));
     }
 
     #[test]
-    fn programs_are_attached_anew_by_threads_that_carry_packets_alone() {
+    fn only_packet_threads_may_attach_programs() {
         if forebay_skips::skip_without(forebay_skips::Need::Root) {
             return;
         }
@@ -455,7 +458,7 @@ mod tests {
     }
 
     #[test]
-    fn programs_that_are_not_ours_run_and_reach_neither_networks_nor_other_processes() {
+    fn foreign_programs_reach_neither_networks_nor_processes() {
         let outcome = std::thread::spawn(|| {
             let file = tempfile::NamedTempFile::new().unwrap();
             install(&of_others().unwrap()).unwrap();
@@ -479,7 +482,7 @@ mod tests {
     }
 
     #[test]
-    fn programs_that_are_not_ours_stay_in_group_and_namespace_and_have_nobody_signalled() {
+    fn foreign_programs_cannot_leave_group_or_signal() {
         let outcome = std::thread::spawn(|| {
             let file = tempfile::tempfile().unwrap();
             let fd = libc::c_long::from(file.as_raw_fd());

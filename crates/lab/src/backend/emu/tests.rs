@@ -2,7 +2,7 @@ use super::*;
 use crate::plan::library::Source;
 
 #[test]
-fn what_real_boxes_cannot_be_made_to_do_is_refused_with_the_reason() {
+fn settings_that_real_boxes_lack_are_refused() {
     let check = |keys: &str| {
         let text = format!(
             "name = \"p\"\nstop = \"3s\"\n[bottleneck]\nrate = \"8Mbit/s\"\nrtt = \"20ms\"\nqdisc = \
@@ -19,7 +19,7 @@ fn what_real_boxes_cannot_be_made_to_do_is_refused_with_the_reason() {
     for (keys, reason) in [
         (
             "report_jitter = \"1ms\"".into(),
-            "bundle.a.report_jitter: the boxes of the back end emu are",
+            "bundle.a.report_jitter: the boxes of the back end emu get",
         ),
         (
             "timestamp_jitter = \"1ms\"".into(),
@@ -29,7 +29,7 @@ fn what_real_boxes_cannot_be_made_to_do_is_refused_with_the_reason() {
         (upset("\"suspend\""), "[[upset]] suspend and resume: the boxes of the back end emu share"),
         (
             format!("reversed = true\n{unseen}"),
-            "[[upset]] unseen: the back end emu has a second way",
+            "[[upset]] unseen: the back end emu has a second path",
         ),
     ] {
         let error = check(&keys).unwrap_err().to_string();
@@ -42,7 +42,7 @@ fn what_real_boxes_cannot_be_made_to_do_is_refused_with_the_reason() {
 }
 
 #[test]
-fn links_that_the_emulator_is_not_made_of_are_refused() {
+fn links_that_emu_lacks_are_refused() {
     let walk = "{ of = \"loss\", every = \"1s\", deviation = 0.01, min = 0, max = 0.1 }";
     for (set, reason) in [
         ("bottleneck.paths=2".into(), "bottleneck.paths: the back end emu has one path"),
@@ -51,7 +51,7 @@ fn links_that_the_emulator_is_not_made_of_are_refused() {
         ("bottleneck.clears_ecn=true".into(), "bottleneck.clears_ecn: the back end emu has links"),
         (
             "reverse={ rate = \"9Mbit/s\", ack_filter = true }".into(),
-            "reverse.ack_filter: the back end emu has no such filter",
+            "reverse.ack_filter: the back end emu has no filter of ACKs",
         ),
         (format!("reverse.walk=[{walk}]"), "reverse.walk: the back end emu has no random walks"),
         (
@@ -95,7 +95,7 @@ fn routed_gateway_has_bundles_over_own_links() {
 }
 
 #[test]
-fn reno_in_bpf_is_the_one_in_c_and_newreno_the_registry_s() {
+fn bpf_reno_is_by_hand_newreno_from_core() {
     for name in ["reno", "newreno"] {
         let set = format!("flow.bulk.cc=bpf:{name}");
         let set = crate::plan::Override::parse(&set).unwrap();
@@ -120,7 +120,7 @@ fn planned(head: &str, qdisc: &str, flows: &str) -> Experiment {
 }
 
 #[test]
-fn flows_that_share_a_route_have_one_initial_window() {
+fn flows_on_one_route_share_the_initial_window() {
     let windows = |other: &str| {
         let greedy = "traffic = { kind = \"greedy\" }";
         let flows = format!(
@@ -130,8 +130,8 @@ fn flows_that_share_a_route_have_one_initial_window() {
         let checked = check_windows(&planned("", "\"fifo\"", &flows));
         checked.map_err(|error| error.to_string())
     };
-    let expected = "flow.two.initial_window = 10: the back end emu has one for all flows that send the same \
-                    way between a pair of sites, allowed is that of flow.one, 450, or another pair";
+    let expected = "flow.two.initial_window = 10: the back end emu has one initial window for each direction \
+                    between a pair of sites, allowed is 450 as for flow.one, or another pair";
     assert_eq!(windows("").unwrap_err(), expected);
     for other in ["initial_window = 450", "reversed = true", "pair = \"other\""] {
         assert_eq!(windows(other), Ok(()), "{other}");
@@ -139,7 +139,7 @@ fn flows_that_share_a_route_have_one_initial_window() {
 }
 
 #[test]
-fn receivers_other_than_the_kernels_are_refused_by_name() {
+fn receivers_unlike_the_kernels_are_refused_by_name() {
     for (given, key) in [
         ("receiver = \"dividing\"", "receiver"),
         ("ack_every = 4", "ack_every"),
@@ -155,10 +155,10 @@ fn receivers_other_than_the_kernels_are_refused_by_name() {
 }
 
 #[test]
-fn who_names_what_the_kernel_lacks_is_told_the_nearest_and_the_agent() {
+fn unknown_kernel_algorithm_gets_nearest_name_and_agent() {
     let allowed = |kind| of_kernel(&Spec::named(kind), "reno cubic bbr\n");
-    let has = "one that this kernel, or a module installed for it, has: reno, cubic, bbr";
+    let has = "an algorithm of this kernel or of an installed module: reno, cubic, bbr";
     assert_eq!(allowed("brutal"), has);
     assert_eq!(allowed("bbbr"), format!("{has}; nearest is bbr"));
-    assert!(allowed("copa").ends_with("; agent:copa has an agent decide for the kernel's TCP"));
+    assert!(allowed("copa").ends_with("; with agent:copa an agent controls the kernel's TCP"));
 }

@@ -65,7 +65,7 @@ mod tests {
     }
 
     #[test]
-    fn what_arrives_twice_is_not_new() {
+    fn duplicate_bytes_are_not_new() {
         let mut arrivals = Arrivals::NONE;
         assert_eq!(arrivals.take(11, 21), 10);
         assert_eq!(arrivals.take(16, 26), 5);

@@ -28,8 +28,9 @@ const MODULES: [&str; 5] =
 const CPP17_UP_TO: u32 = 40;
 /// Most bytes of a program's error output to show.
 const ERROR_BYTES: u64 = 2000;
-/// Names of the files of a run.
+/// Name of the file of a run that holds the driver's input.
 const INPUT: &str = "network";
+/// Name of the file of a run that holds the driver's error output.
 const ERRORS: &str = "errors";
 
 /// An installed ns-3, and the driver for it.
@@ -161,7 +162,7 @@ impl Driver {
             let told = String::from_utf8_lossy(&output.stderr);
             let told: String = told.chars().take(ERROR_BYTES as usize).collect();
             return Err(unavailable(format!(
-                "it does not compile with ns-{}: {told}",
+                "compilation with ns-{} failed: {told}",
                 self.version
             )));
         }
@@ -177,7 +178,7 @@ fn cache() -> Result<PathBuf, BackendError> {
     let folder = |name: &str| env::var_os(name).filter(|it| !it.is_empty()).map(PathBuf::from);
     let home = || folder("HOME").map(|home| home.join(".cache"));
     let cache = folder("XDG_CACHE_HOME").or_else(home).map(|cache| cache.join("forebay"));
-    let reason = "the driver of ns-3 is kept in XDG_CACHE_HOME or HOME, and neither is set";
+    let reason = "the driver of ns-3 is stored below XDG_CACHE_HOME or HOME: set one of the two";
     cache.ok_or_else(|| BackendError::Unavailable(reason.into()))
 }
 
@@ -202,7 +203,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn without_ns3_it_is_said_what_to_install() {
+    fn missing_ns3_error_names_the_package() {
         let error = pkg_config(None, &["--modversion", "ns3-nonesuch"]).unwrap_err();
         assert!(matches!(error, BackendError::Unavailable(_)));
         assert!(error.to_string().contains("apt-get install libns3-dev"), "{error}");

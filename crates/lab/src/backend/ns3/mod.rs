@@ -70,6 +70,7 @@ impl Backend for Ns3 {
     }
 
     fn check(&self, experiment: &Experiment) -> Result<(), BackendError> {
+        super::refuse_costs(experiment, self.name())?;
         translate(experiment).map(drop)
     }
 
@@ -187,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn ns3_has_the_metrics_of_a_simulated_run_and_figures_near_them() {
+    fn ns3_has_the_metrics_of_sim_within_bounds() {
         if skip_without(Need::Ns3) {
             return;
         }

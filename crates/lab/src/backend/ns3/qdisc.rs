@@ -7,9 +7,9 @@ use forebay_sim::Stack;
 
 use super::network::Qdisc;
 
-/// Bytes of a full segment's frame, and how many fewer a qdisc of ns-3 counts: it does not see the PPP
-/// header.
+/// Bytes of a full segment's frame on a point-to-point link of ns-3: 1,500 of the IP packet, and the PPP header.
 const FRAME_BYTES: u64 = 1502;
+/// Bytes of the PPP header, which a qdisc of ns-3 does not see and hence does not count.
 const PPP_BYTES: u64 = 2;
 /// Unit of `alpha` and `beta` of PIE (tc-pie(8)).
 const PIE_GAIN: f64 = 16.0;
@@ -88,7 +88,7 @@ pub fn translate(spec: &Spec) -> Result<Qdisc, SpecError> {
             ("ns3::RedQueueDisc", attributes)
         }
         other => {
-            let allowed = "fifo, codel, fq_codel, pie or red: ns-3 has none like it";
+            let allowed = "fifo, codel, fq_codel, pie or red: ns-3 has no such qdisc";
             return Err(SpecError::new("kind", other, allowed));
         }
     };
@@ -108,7 +108,7 @@ fn size(spec: &Spec, name: &'static str) -> Result<String, SpecError> {
         }
         limit @ Limit::Time(_) => {
             let allowed =
-                "packets or bytes, such as \"1200p\" or \"1800KB\": no queue of ns-3 holds a time";
+                "packets or bytes, such as \"1200p\" or \"1800KB\": ns-3 limits no queue by time";
             return Err(SpecError::new(name, &limit.to_string(), allowed));
         }
     })
@@ -118,7 +118,7 @@ fn size(spec: &Spec, name: &'static str) -> Result<String, SpecError> {
 fn threshold(spec: &Spec, name: &'static str) -> Result<String, SpecError> {
     let (limit, mut size) = (size(spec, "limit")?, size(spec, name)?);
     if size.pop() != limit.chars().last() {
-        let allowed = "packets where the limit is in packets, else bytes: ns-3 counts one of them";
+        let allowed = "the unit of limit, packets or bytes: a queue of ns-3 counts one unit";
         return Err(SpecError::new(name, &value::<Limit>(spec, name)?.to_string(), allowed));
     }
     Ok(size)
@@ -129,7 +129,7 @@ fn refuse(spec: &Spec, names: &[&str]) -> Result<(), SpecError> {
     match names.iter().find_map(|name| spec.params.get_key_value(*name)) {
         None => Ok(()),
         Some((name, value)) => {
-            let allowed = format!("nothing: ns-3's {} has no such thing", spec.kind);
+            let allowed = format!("no value: ns-3's {} has no such parameter", spec.kind);
             Err(SpecError::new(name, &value.to_string(), &allowed))
         }
     }
@@ -177,17 +177,23 @@ mod tests {
     }
 
     #[test]
-    fn what_ns3_has_not_is_refused_by_name() {
+    fn qdiscs_and_parameters_unknown_to_ns3_are_refused() {
         for (spec, expected) in [
             (
                 "sfq",
-                "kind = sfq: allowed is fifo, codel, fq_codel, pie or red: ns-3 has none like it",
+                "kind = sfq: allowed is fifo, codel, fq_codel, pie or red: ns-3 has no such qdisc",
             ),
-            ("fifo(ecn=true)", "ecn = true: allowed is nothing: ns-3's fifo has no such thing"),
-            ("fq_codel(ways=8)", "ways = 8: allowed is nothing: ns-3's fq_codel has no such thing"),
+            (
+                "fifo(ecn=true)",
+                "ecn = true: allowed is no value: ns-3's fifo has no such parameter",
+            ),
+            (
+                "fq_codel(ways=8)",
+                "ways = 8: allowed is no value: ns-3's fq_codel has no such parameter",
+            ),
             ("fq_codel(limit=1MB)", "limit = 1MB: allowed is packets, such as"),
             ("codel(limit=150ms)", "limit = 150ms: allowed is packets or bytes, such as"),
-            ("red(limit=1MB)", "min_th = 5p: allowed is packets where the limit is in packets"),
+            ("red(limit=1MB)", "min_th = 5p: allowed is the unit of limit, packets or bytes"),
         ] {
             let error = text(spec).unwrap_err();
             assert!(error.starts_with(expected), "{spec}: {error}");

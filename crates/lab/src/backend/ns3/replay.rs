@@ -16,11 +16,13 @@ use super::arrivals::{Arrivals, FIRST, unwrapped};
 use super::network::{Network, PlacedFlow};
 use crate::backend::BackendError;
 
+/// Name of the file of a run that holds the driver's events.
 const EVENTS: &str = "events";
 /// Most bytes of a line: far more than the driver writes.
 const LINE_BYTES: u64 = 200;
 /// Time between two samples of a sender's state, as on the other back ends.
 const SAMPLE: Duration = Duration::from_millis(10);
+/// Span of one count of received bytes, as in `bytes_per_100ms` of the other back ends.
 const BIN: Duration = Duration::from_millis(100);
 
 /// Results of a network in ns-3.
@@ -77,7 +79,7 @@ fn read(network: &Network, mut input: impl BufRead) -> Result<Outcome, String> {
         length.map_err(|error| refused(error.to_string()))?;
         if !line.ends_with('\n') {
             let reason = match line.len() as u64 {
-                0 => "the end is missing".to_string(),
+                0 => "the last event is missing".to_string(),
                 LINE_BYTES => format!("a line of more than {LINE_BYTES} bytes"),
                 _ => format!("{line:?} is cut off"),
             };
@@ -119,7 +121,7 @@ impl<'a> Replay<'a> {
         let index = number(&mut words)? as usize;
         let at = Timestamp::from_nanos(number(&mut words)?);
         if at < self.now {
-            return Err(format!("it is before {} ns", self.now.as_nanos()));
+            return Err(format!("the event is before {} ns", self.now.as_nanos()));
         }
         if at > Timestamp::ZERO + self.network.latest {
             return Err(format!("allowed is a time up to {} ns", self.network.latest.as_nanos()));
@@ -130,11 +132,11 @@ impl<'a> Replay<'a> {
             "q" | "o" | "l" | "k" | "n" | "m" => {
                 let type_name = self.network.links.get(index).map(|link| link.qdisc.type_name);
                 let link = self.links.get_mut(index).zip(type_name);
-                let (link, type_name) = link.ok_or("there is no such link")?;
+                let (link, type_name) = link.ok_or("unknown link")?;
                 link.take(kind, at, type_name, &mut words)?;
             }
             _ => {
-                let flow = self.flows.get_mut(index).ok_or("there is no such flow")?;
+                let flow = self.flows.get_mut(index).ok_or("unknown flow")?;
                 flow.stop_before(at);
                 flow.take(kind, at, &mut words)?;
             }
@@ -165,7 +167,7 @@ impl<'a> Replay<'a> {
 
 fn number(words: &mut SplitAsciiWhitespace<'_>) -> Result<u64, String> {
     let word = words.next().ok_or("a number is missing")?;
-    word.parse().map_err(|_| format!("{word} is no number"))
+    word.parse().map_err(|_| format!("{word} is not a number"))
 }
 
 /// State of a flow.
@@ -263,7 +265,7 @@ impl<'a> Connection<'a> {
                 Traffic::Datagrams { packet_bytes, .. } => {
                     self.receive(now, (*packet_bytes).into())
                 }
-                _ => return Err("a datagram of a flow of TCP".into()),
+                _ => return Err("a datagram of a TCP flow".into()),
             },
             "v" => {
                 let bytes = number(words)?;
@@ -271,7 +273,7 @@ impl<'a> Connection<'a> {
             }
             "c" | "g" => {
                 let request = self.requests.get_mut(number(words)? as usize);
-                let request = request.ok_or("there is no such request")?;
+                let request = request.ok_or("unknown request")?;
                 request[usize::from(kind == "g")] = Some(now);
             }
             "a" => self.acked_up_to = unwrapped(self.acked_up_to, number(words)?),
@@ -284,7 +286,7 @@ impl<'a> Connection<'a> {
                 }
             }
             "p" => self.written_bytes = number(words)?,
-            _ => return Err("no event of the driver".into()),
+            _ => return Err("unknown event".into()),
         }
         if is_alive && matches!(kind, "w" | "f" | "r") {
             self.meter.observe(now, self.seen);
@@ -483,7 +485,7 @@ mod tests {
     }
 
     #[test]
-    fn events_become_the_means_and_counts_of_a_flow() {
+    fn events_become_means_and_counts_of_a_flow() {
         let text = "w 0 200000000 14480\nf 0 200000000 1448\nr 0 200000000 10000000\n\
                     s 0 200000000 1 1448\ns 0 210000000 1449 1448\nd 0 300000000 1449 1448\n\
                     t 0 400000000\nb 0 400000000\ns 0 400000000 1 1448\nd 0 450000000 1 1448\n\
@@ -531,11 +533,11 @@ mod tests {
         assert_eq!(outcome.flows[0].metrics.received_bytes, 2000);
         assert_eq!(Some(outcome.end), at(950));
         let error = read(&network, "g 0 5 2\n".as_bytes()).map(drop).unwrap_err();
-        assert!(error.contains("there is no such request"), "{error}");
+        assert!(error.contains("unknown request"), "{error}");
     }
 
     #[test]
-    fn a_link_has_its_queue_and_its_drops_by_reason() {
+    fn link_has_queue_and_drops_by_reason() {
         let text = "q 0 0 0\nq 0 500000000 10\no 0 750000000 4000000\nk 0 800000000\n\
                     l 0 800000000\nn 0 1000000000 3 Unforced drop\nn 0 1000000000 2 Forced drop\n\
                     n 0 1000000000 1 Dropped by internal queue\nm 0 1000000000 4 Forced mark\n\
@@ -550,21 +552,21 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_output_of_the_driver_is_refused_with_its_line() {
+    fn wrong_driver_output_is_refused_with_its_line() {
         let long = format!("w 0 1 {}\n", "9".repeat(300));
         for (text, expected) in [
-            ("", ":1: the end is missing"),
-            ("w 0 1 5\n", ":2: the end is missing"),
+            ("", ":1: the last event is missing"),
+            ("w 0 1 5\n", ":2: the last event is missing"),
             ("w 0 1 5", ":1: \"w 0 1 5\" is cut off"),
             (long.as_str(), ":1: a line of more than 200 bytes"),
-            ("w 0 5 5\nw 0 4 5\n", ":2: \"w 0 4 5\": it is before 5 ns"),
+            ("w 0 5 5\nw 0 4 5\n", ":2: \"w 0 4 5\": the event is before 5 ns"),
             ("w 0 1000000001 5\n", "allowed is a time up to 1000000000 ns"),
-            ("w 1 5 5\n", "there is no such flow"),
-            ("q 7 5 5\n", "there is no such link"),
+            ("w 1 5 5\n", "unknown flow"),
+            ("q 7 5 5\n", "unknown link"),
             ("w 0 5\n", "a number is missing"),
-            ("w 0 5 -1\n", "-1 is no number"),
-            ("u 0 5 5\n", "no event of the driver"),
-            ("y 0 5\n", "a datagram of a flow of TCP"),
+            ("w 0 5 -1\n", "-1 is not a number"),
+            ("u 0 5 5\n", "unknown event"),
+            ("y 0 5\n", "a datagram of a TCP flow"),
         ] {
             let error = outcome(text).map(drop).unwrap_err();
             assert!(error.contains(expected), "{text:?}: {error}");

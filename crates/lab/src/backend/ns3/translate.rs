@@ -17,9 +17,11 @@ use crate::backend::BackendError;
 use crate::experiment::Experiment;
 use forebay_core::traffic::Connections;
 
-/// Places of the links, as [`Experiment::links`] has them.
+/// Place of the bottleneck in [`Experiment::links`].
 const FORWARD: usize = 0;
+/// Place of the link of the way back.
 const REVERSE: usize = 1;
+/// Place of the first of the remaining links: further hops, then links of single pairs.
 const OTHERS: usize = 2;
 /// Queue limit of a link without a rate; no packet waits there.
 const UNNOTICED: &str = "1000000p";
@@ -100,8 +102,7 @@ fn unsupported<T>(what: &str, why: &str) -> Result<T, BackendError> {
 /// Refuses settings beyond a single link or flow.
 fn refuse(experiment: &Experiment) -> Result<(), BackendError> {
     if experiment.stack != plan::Stack::Ns3 {
-        let why =
-            "the back end ns3 has ns-3's own TCP, allowed is \"ns3\", such as by --set stack=ns3";
+        let why = "the back end ns3 runs ns-3's own TCP, allowed is \"ns3\": add --set stack=ns3";
         return unsupported("stack = linux", why);
     }
     if let Some(bundle) = experiment.bundles.first() {
@@ -118,7 +119,7 @@ fn refuse(experiment: &Experiment) -> Result<(), BackendError> {
     ];
     match tables.iter().find(|(_, is_there)| *is_there) {
         Some((table, _)) => {
-            unsupported(table, "the back end ns3 has no such thing, allowed with sim")
+            unsupported(table, "the back end ns3 does not support this, allowed with sim")
         }
         None => Ok(()),
     }
@@ -158,7 +159,7 @@ fn link(
     }
     if let Some(change) = link.changes.iter().find(|it| it.rate == Some(Rate::ZERO)) {
         let at_s = change.at.as_secs_f64();
-        let why = "a link of the back end ns3 does not stand still, allowed with sim";
+        let why = "the back end ns3 cannot stop a link, allowed with sim";
         return unsupported(&format!("{table}.rate = 0bit/s at {at_s} s"), why);
     }
     let qdisc = match link.rate() {
@@ -178,7 +179,7 @@ fn flow(
     streams: &Streams,
 ) -> Result<PlacedFlow, BackendError> {
     if flow.ttl.is_some() {
-        let why = "packets of the back end ns3 arrive, allowed with sim and emu";
+        let why = "the back end ns3 drops no packet by its TTL, allowed with sim and emu";
         return unsupported(&format!("flow.{}.ttl", flow.name), why);
     }
     if let Some(key) = flow.receiving.first_given() {
@@ -258,7 +259,7 @@ fn algorithm(flow: &plan::Flow) -> Result<&'static str, BackendError> {
         Some((_, type_name)) => Ok(type_name),
         None => {
             let names = ALGORITHMS.map(|(name, _)| name).join(", ");
-            refused(&format!("one that ns-3 has: {names}"))
+            refused(&format!("an algorithm of ns-3: {names}"))
         }
     }
 }
@@ -319,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn a_dumbbell_is_two_links_and_a_line_for_each_connection() {
+    fn dumbbell_is_two_links_and_lines_of_connections() {
         let far = "[[flow]]\nname = \"far\"\nreversed = true\nstart = \"1s\"\nrtt = \"30ms\"\n\
                    traffic = { kind = \"greedy\" }";
         let experiment = experiment(far, &["reverse.rate=2Mbit/s", "flow.far.cc=reno"]);
@@ -366,7 +367,7 @@ mod tests {
     }
 
     #[test]
-    fn links_in_a_row_share_nodes_and_one_may_be_taken_alone() {
+    fn links_in_a_row_share_nodes() {
         let keys = "[[flow]]\nname = \"short\"\nhop = 2\ntraffic = { kind = \"greedy\" }";
         let found = lines(&experiment(keys, &["bottleneck.hops=3"]));
         let links: Vec<&String> = found.iter().filter(|line| line.starts_with("link")).collect();
@@ -386,21 +387,29 @@ mod tests {
     }
 
     #[test]
-    fn what_ns3_cannot_express_is_refused_by_its_key_and_why() {
+    fn settings_that_ns3_lacks_are_refused_with_reason() {
         let bundle = "bundle = \"a\"\n[[bundle]]\nname = \"a\"\ncc = \"copa\"\n";
         let flow = |traffic: &str| format!("[[flow]]\nname = \"x\"\ntraffic = {traffic}\n");
         let ping = flow("{ kind = \"ping\" }");
         let web = "{ kind = \"requests\", sizes = \"30KB\", load = \"5%\", connections = 3 }";
         let web = flow(web);
         let cases: [(&str, &[&str], &str); 11] = [
-            ("", &["stack=linux"], "stack = linux: the back end ns3 has ns-3's own TCP"),
+            ("", &["stack=linux"], "stack = linux: the back end ns3 runs ns-3's own TCP"),
             (bundle, &[], "bundle.a: the back end ns3 has no boxes, allowed with sim and emu"),
-            ("", &["bottleneck.paths=2"], "bottleneck.paths: the back end ns3 has no such thing"),
+            (
+                "",
+                &["bottleneck.paths=2"],
+                "bottleneck.paths: the back end ns3 does not support this",
+            ),
             ("", &["bottleneck.jitter=1ms"], "bottleneck.jitter: links of the back end ns3 have"),
             ("", &["bottleneck.clears_ecn=true"], "bottleneck.clears_ecn: links of the back end"),
             ("", &["flow.bulk.ack_every=4"], "flow.bulk.ack_every: receivers of the back end ns3"),
             ("", &["bottleneck.qdisc=sfq"], "p: bottleneck.qdisc.kind = sfq: allowed is fifo"),
-            ("", &["flow.bulk.cc=copa"], "flow.bulk.cc = copa: allowed is one that ns-3 has: bbr"),
+            (
+                "",
+                &["flow.bulk.cc=copa"],
+                "flow.bulk.cc = copa: allowed is an algorithm of ns-3: bbr",
+            ),
             (
                 "",
                 &["flow.bulk.cc={ kind = \"cubic\", fast_convergence = false }"],

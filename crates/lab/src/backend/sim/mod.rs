@@ -58,6 +58,7 @@ impl Backend for Sim {
     }
 
     fn check(&self, experiment: &Experiment) -> Result<(), BackendError> {
+        super::refuse_costs(experiment, self.name())?;
         build(experiment, set_up(experiment)?.network).map(drop)
     }
 

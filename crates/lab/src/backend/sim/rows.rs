@@ -48,6 +48,7 @@ impl Rows<'_> {
             bundles: self.bundle_rows(),
             attack: None,
             agent: None,
+            cost: None,
             // No machine takes part, and nothing is late.
             host: HostRecord::default(),
         };

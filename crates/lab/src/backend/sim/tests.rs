@@ -81,7 +81,7 @@ fn rows_and_packets(experiment: &Experiment) -> (RunRows, [Vec<PacketRecord>; 2]
 }
 
 #[test]
-fn what_only_a_simulator_sees_is_described() {
+fn simulator_only_metrics_are_described() {
     let rows = rows_of(&experiment(&[])).run;
     let of_flows = rows.flows.iter().flat_map(|flow| &flow.measured);
     let of_links = rows.links.iter().flat_map(|link| &link.measured);
@@ -108,7 +108,7 @@ fn no_packet_is_missing_in_the_log() {
 }
 
 #[test]
-fn what_the_network_refuses_is_refused_before_a_run() {
+fn refusals_of_the_network_precede_the_run() {
     let mut fast = greedy("cubic");
     fast.forward.service = Service::Rate(Rate::from_mbit_per_sec(400_000));
     fast.stop = Duration::from_secs(130);
@@ -174,7 +174,7 @@ fn connections_are_looked_at_every_10_ms() {
 }
 
 #[test]
-fn reading_packets_as_the_run_goes_says_the_same_as_reading_a_log_of_all() {
+fn streamed_packets_give_the_metrics_of_a_log() {
     let bundles = Source::plan("bundler/queue_shift_both").unwrap();
     let bundles = Plan::from_source(
         bundles,

@@ -14,8 +14,7 @@ mod truth;
 
 use serde_json::Value;
 
-use self::pair::Pair;
-pub use self::pair::Totals;
+pub use self::pair::{Pair, Totals};
 use self::simulated::Ours;
 pub use self::truth::{Class, Truth, Truths};
 
@@ -40,6 +39,11 @@ impl<'a> Simulated<'a> {
     /// A line for each metric: our value, ns-3's least and greatest value, and whether the bound holds.
     pub fn table(&self) -> String {
         table::of_run(self.truth, &self.pairs)
+    }
+
+    /// Each metric here and in ns-3.
+    pub fn pairs(&self) -> &[Pair] {
+        &self.pairs
     }
 
     /// Throughput in Mbit/s and smoothed round-trip time in ms, second by second: our values next to ns-3's.
@@ -100,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn every_parameter_changes_the_run_or_is_refused_by_name() {
+    fn every_parameter_changes_run_or_is_refused() {
         let figures = |key, value| {
             simulated::repeat(&truth_with(key, value))
                 .map(|ours| (ours[0].flows.clone(), ours[0].link))

@@ -16,9 +16,11 @@ use serde_json::Value;
 use super::simulated::Ours;
 use super::truth::{Class, Truth};
 
-/// Share of the tight pairs that must hold.
+/// Share of the tight pairs that must agree. Loose and loss pairs must all agree.
 const REQUIRED: f64 = 0.95;
+/// Allowed deviation of a loose pair, as a share of ns-3's value.
 const LOOSE_SHARE: f64 = 0.08;
+/// Allowed deviation of a loss pair beyond two standard errors, as a share of ns-3's value.
 const LOSS_SHARE: f64 = 0.03;
 
 enum Of {
@@ -34,6 +36,7 @@ struct PairMetric {
     of: Of,
 }
 
+/// The compared metrics, with the allowed deviation of a tight pair in each.
 const METRICS: [PairMetric; 7] = [
     PairMetric {
         name: "mean_throughput_l4",
@@ -84,13 +87,17 @@ const METRICS: [PairMetric; 7] = [
 pub struct Pair {
     /// The flow's number among several.
     pub flow: Option<usize>,
+    /// Name of the metric.
     pub metric: &'static str,
     /// Median over starts, or mean over seeds.
     pub ours: f64,
+    /// Least value of the ensemble in ns-3.
     pub low: f64,
+    /// Greatest value of the ensemble in ns-3.
     pub high: f64,
     /// Distance from the nearest end of the ensemble, as a share of that end.
     pub deviation: f64,
+    /// The distance is within the bound.
     pub holds: bool,
     /// The pair holds with the metric's slack.
     pub nearly: bool,

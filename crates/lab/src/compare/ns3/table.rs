@@ -20,7 +20,7 @@ pub fn of_run(truth: &Truth, pairs: &[Pair]) -> String {
             pair.deviation * 100.0,
             match pair {
                 Pair { holds: true, .. } => "ok",
-                Pair { nearly: true, .. } => "MISS (within the slack of tight runs)",
+                Pair { nearly: true, .. } => "MISS (within the wider bounds of tight runs)",
                 _ => "MISS",
             },
         );
@@ -32,8 +32,10 @@ pub fn of_run(truth: &Truth, pairs: &[Pair]) -> String {
 pub fn series(truth: &Truth, ours: &[Ours]) -> String {
     let mut text = String::new();
     for (flow, bins) in ours.get(ours.len() / 2).iter().flat_map(|it| &it.bins).enumerate() {
-        text +=
-            &format!("  flow {flow}: s, throughput Mbit/s and sRTT ms of ours, ns-3.37, ns-3.44\n");
+        text += &format!(
+            "  flow {flow}: duration (s), throughput (Mbit/s) and sRTT (ms) in forebay, ns-3.37 \
+             and ns-3.44\n"
+        );
         let per_second = (1_000_000_000 / forebay_sim::BIN_NS) as usize;
         for (second, bins) in bins.chunks(per_second).enumerate() {
             let bytes: u64 = bins.iter().map(|bin| u64::from(bin.bytes)).sum();
@@ -54,6 +56,7 @@ fn number(value: &Value) -> String {
     value.as_f64().map_or("-".into(), |number| format!("{number:.3}"))
 }
 
+/// The classes of pairs, in the order of the output.
 const CLASSES: [Class; 4] = [Class::Tight, Class::Loose, Class::Loss, Class::Unstable];
 
 /// Name of a class in files.
@@ -74,7 +77,7 @@ fn of_first_look(first: &Value) -> String {
         let [holding, all] = [0, 1].map(|place| first[name(class)][place].as_u64().unwrap_or(0));
         format!("{} {holding} of {all}", name(class))
     };
-    format!("at the first look ({commit}): {}\n", CLASSES.map(pairs).join(", "))
+    format!("at the first comparison ({commit}): {}\n", CLASSES.map(pairs).join(", "))
 }
 
 /// The sums over all runs, and the numbers of the first look.
@@ -87,7 +90,7 @@ pub fn of_totals(totals: &Totals, first_look: &Value) -> String {
         text += &format!("{class_name:<9} {holding:>4} of {all:>4} pairs hold  {share:>5.1} %");
         let nearly = totals.nearly(class);
         if nearly > holding {
-            text += &format!(", with the slack of tight runs {nearly}");
+            text += &format!(", within the wider bounds of tight runs {nearly}");
         }
         text.push('\n');
     }

@@ -5,6 +5,7 @@ use crate::metrics::{Metrics, Part};
 use crate::store::{Run, RunKey};
 use crate::summary::ArmSummary;
 
+/// The judged metric of most tests.
 const QUEUE: &str = "links/forward/queue_mean_packets";
 
 fn claim(json: Value) -> Claim {
@@ -93,10 +94,11 @@ fn verdicts(judged: &[Judged]) -> Vec<Verdict> {
     judged.iter().map(|judged| judged.verdict).collect()
 }
 
+/// Verdict of a claim whose runs are missing.
 const NOT_RUN: Verdict = Verdict::NotShown(Why::NotRun);
 
 #[test]
-fn the_median_of_the_seeds_is_judged_and_what_the_pooled_figure_said_is_beside() {
+fn median_is_judged_and_pooled_verdict_kept() {
     for (figures, expected, before) in [
         (&[9.0, 10.0, 14.0][..], Verdict::Met, None),
         // Two of three seeds are below, but the mean is not.
@@ -129,7 +131,7 @@ fn ratios_are_of_runs_of_one_seed() {
 }
 
 #[test]
-fn a_run_that_a_box_ended_misses_every_bound() {
+fn run_ended_by_box_misses_every_bound() {
     let (here, bound) = (wanted(&[1, 2, 3], &[""]), at_most(15.0));
     let died = here.add("copa_sfq", "", 1, 9.0).die("copa_sfq", 2).die("copa_sfq", 3);
     let judged = &judge(&bound, &died)[0];
@@ -150,7 +152,7 @@ fn a_run_that_a_box_ended_misses_every_bound() {
 }
 
 #[test]
-fn what_is_of_the_worst_run_is_not_judged_by_the_median() {
+fn worst_run_metrics_ignore_the_median() {
     let worst = claim(json!({ "text": "t", "arms": ["copa_sfq"], "at_most": 30.0,
                               "value": ["links/forward/queue_max_packets"] }));
     // The pooled figure of these results is the mean's, 40.
@@ -160,7 +162,7 @@ fn what_is_of_the_worst_run_is_not_judged_by_the_median() {
 }
 
 #[test]
-fn a_share_of_the_time_is_judged_over_all_runs_together() {
+fn time_share_is_judged_over_pooled_runs() {
     let share = claim(json!({ "text": "t", "arms": ["copa_sfq"], "at_most": 0.01,
                               "value": ["links/forward/passing_share"] }));
     let judged = |found: &[f64]| judge(&share, &queues(found)).remove(0);
@@ -171,7 +173,7 @@ fn a_share_of_the_time_is_judged_over_all_runs_together() {
 }
 
 #[test]
-fn a_rejected_run_is_no_value_and_is_counted_beside_the_claim() {
+fn rejected_run_is_counted_but_has_no_value() {
     let results = queues(&[9.0, 9.0]).reject("copa_sfq", 1).reject("copa_sfq", 2);
     let judged = &judge(&at_most(15.0), &results)[0];
     assert_eq!(judged.verdict, Verdict::Met);
@@ -185,7 +187,7 @@ fn a_rejected_run_is_no_value_and_is_counted_beside_the_claim() {
 }
 
 #[test]
-fn a_gap_is_closed_by_a_share_and_one_that_is_none_by_what_is_missing_of_its_end() {
+fn tiny_gap_is_judged_by_distance_to_end() {
     let gap = |figures: [f64; 3]| {
         let claim = claim(json!({ "text": "t", "arms": ["copa_sfq"], "value": [QUEUE],
                                   "gap": { "from": "status_quo", "to": "oracle", "least": 0.1 },
@@ -205,7 +207,7 @@ fn a_gap_is_closed_by_a_share_and_one_that_is_none_by_what_is_missing_of_its_end
 }
 
 #[test]
-fn a_claim_is_judged_on_each_back_end_of_its_plan_or_on_the_one_that_it_names() {
+fn claim_is_judged_per_back_end_or_named() {
     let claim = |backend: Value| {
         json!({ "text": "t", "arms": ["copa_sfq"], "value": [QUEUE], "at_most": 15.0,
                 "backend": backend })
@@ -228,7 +230,7 @@ fn a_claim_is_judged_on_each_back_end_of_its_plan_or_on_the_one_that_it_names() 
 }
 
 #[test]
-fn no_more_seeds_are_needed_once_every_interval_lies_on_one_side_of_its_bound() {
+fn one_sided_intervals_need_no_more_seeds() {
     let plan = |claims: Value| -> PlanClaims {
         serde_json::from_value(json!({ "name": "p", "seeds": { "sim": "1..9" }, "claim": claims }))
             .unwrap()
@@ -255,7 +257,7 @@ fn no_more_seeds_are_needed_once_every_interval_lies_on_one_side_of_its_bound() 
 }
 
 #[test]
-fn a_figure_may_be_judged_beside_the_same_seed_of_another_backend() {
+fn seeds_are_paired_across_back_ends() {
     let within = |share: f64, least: f64| {
         let within = json!({ "share": share, "least": least });
         claim(json!({ "text": "t", "arms": ["copa_sfq"], "value": [QUEUE], "within": within }))
@@ -300,7 +302,7 @@ fn order_of(arms: &[&str], value: &str) -> PlanClaims {
 }
 
 #[test]
-fn arms_that_are_apart_on_both_backends_must_stand_in_the_same_order() {
+fn distinct_arms_must_keep_order_across_back_ends() {
     let plan = order_of(&["status_quo", "copa_sfq", "copa_fifo"], QUEUE);
     let arms = "status_quo, copa_sfq, copa_fifo";
     let here = three([100.0, 50.0, 80.0], &[1, 2]);
@@ -329,7 +331,7 @@ fn arms_that_are_apart_on_both_backends_must_stand_in_the_same_order() {
 }
 
 #[test]
-fn an_order_with_an_arm_a_figure_or_a_seed_missing_is_not_judged() {
+fn incomplete_order_is_not_judged() {
     let arms = ["status_quo", "copa_sfq", "copa_fifo"];
     let all = three([100.0, 50.0, 80.0], &[1, 2]);
     let not_run = |plan: &PlanClaims, here: &ClaimResults, there: Option<&ClaimResults>| {
@@ -353,7 +355,7 @@ fn an_order_with_an_arm_a_figure_or_a_seed_missing_is_not_judged() {
 }
 
 #[test]
-fn a_ratio_may_have_another_denominator_and_a_figure_no_bound() {
+fn ratio_may_have_own_denominator_or_no_bound() {
     let ratio = claim(json!({ "text": "t", "arms": ["copa_sfq"], "over": "status_quo",
                               "value": [QUEUE, QUEUE], "over_value": [QUEUE],
                               "report_only": true }));
@@ -362,7 +364,7 @@ fn a_ratio_may_have_another_denominator_and_a_figure_no_bound() {
 }
 
 #[test]
-fn a_figure_that_is_not_there_meets_no_claim() {
+fn missing_figure_meets_no_claim() {
     for (arm, value) in [("copa_sfq", "no_such_metric"), ("no_such_arm", "goodput_mbps")] {
         let claim = claim(json!({ "text": "t", "arms": [arm], "value": [value],
                                   "at_least": 0.0 }));
@@ -373,7 +375,7 @@ fn a_figure_that_is_not_there_meets_no_claim() {
 }
 
 #[test]
-fn a_comparison_needs_the_arms_that_it_is_with() {
+fn comparison_needs_its_reference_arms() {
     let of = |metric: &str| {
         let claim = claim(json!({ "text": "t", "arms": ["copa_sfq"], "value": [metric],
                                   "at_most": 1.0 }));
@@ -397,7 +399,7 @@ fn a_comparison_needs_the_arms_that_it_is_with() {
 }
 
 #[test]
-fn a_seed_that_lacks_an_arm_of_the_plan_has_no_comparison_with_it() {
+fn seed_without_arm_has_no_comparison() {
     let worse = claim(json!({ "text": "t", "arms": ["copa_sfq"], "value": ["sites_worse"],
                               "at_most": 0.1 }));
     let mut results = queues(&[9.0, 9.0]).add("status_quo_again", "", 1, 900.0);
@@ -496,7 +498,7 @@ fn compared() -> Claim {
 }
 
 #[test]
-fn a_bound_is_at_least_a_multiple_of_noise() {
+fn bound_is_at_least_multiple_of_noise() {
     let found = |again: f64| {
         let results = wanted(&[1], &[""]).add("kernel", "", 1, 0.0).add("again", "", 1, again);
         judge(&compared(), &results.add("native", "", 1, 9.0)).remove(0)

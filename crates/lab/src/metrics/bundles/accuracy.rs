@@ -23,9 +23,11 @@ use super::super::links::{Boundary, LinkTruth};
 use super::super::statistics::{Sorted, mean, share};
 use crate::experiment::Experiment;
 
-/// An estimate within these bounds of the truth counts as right: the bounds of the evaluation.
+/// Largest error of an RTT estimate that counts as right (ms).
 const RTT_CLOSE_MS: f64 = 1.0;
+/// Largest relative error of a rate estimate that counts as right.
 const RATE_CLOSE_SHARE: f64 = 0.04;
+/// Largest absolute error of a rate estimate that counts as right (Mbit/s).
 const RATE_CLOSE_MBPS: f64 = 2.0;
 /// Whether an estimate is close.
 type IsClose = fn(&JudgedEpoch) -> bool;

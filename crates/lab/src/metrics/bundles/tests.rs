@@ -7,6 +7,7 @@ use crate::metrics::links;
 use crate::metrics::testing::{experiment, packet};
 use crate::metrics::{PacketLog, RunRows};
 
+/// One millisecond (ns).
 const MS: u64 = 1_000_000;
 
 /// The whole record.
@@ -83,14 +84,14 @@ fn judged() -> (Experiment, LinkTruth, Vec<JudgedEpoch>) {
 }
 
 #[test]
-fn the_truth_is_propagation_sojourn_and_the_way_back() {
+fn true_rtt_is_propagation_sojourn_and_return() {
     let (_, _, judged) = judged();
     let rtts: Vec<Option<f64>> = judged.iter().map(|epoch| epoch.rtt_ms).collect();
     assert_eq!(rtts, [Some(55.0), Some(54.0), None]);
 }
 
 #[test]
-fn the_true_rate_is_what_left_between_the_same_boundaries() {
+fn true_rate_counts_bytes_between_boundaries() {
     let (_, _, judged) = judged();
     // One packet of 1500 bytes in 3 ms; two in 2 ms; the third boundary is unknown.
     let rates: Vec<Option<f64>> = judged.iter().map(|epoch| epoch.rate_mbps).collect();
@@ -98,14 +99,14 @@ fn the_true_rate_is_what_left_between_the_same_boundaries() {
 }
 
 #[test]
-fn a_change_of_state_at_the_start_of_a_window_is_a_transition() {
+fn state_change_at_window_start_counts() {
     let mut metrics = Metrics::default();
     control(&bundle_row(), 25 * MS, 100 * MS, &mut metrics);
     assert_eq!(metrics.get("transitions"), Some(1.0));
 }
 
 #[test]
-fn time_handed_back_to_the_kernel_is_not_shaped() {
+fn handed_back_time_is_not_shaped() {
     let mut row = bundle_row();
     let handed_back =
         DecisionRecord { at_ns: 50 * MS, state: "handed_back".into(), ..DecisionRecord::default() };

@@ -71,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_next_arrival_answers_and_of_several_at_once_the_least() {
+    fn next_arrival_answers_with_least_of_ties() {
         let mut waits = Waits::default();
         assert_eq!((waits.after(0), waits.is_known(0)), (None, false));
         for (arrived, sojourn) in [(10, 5), (20, 9), (20, 7), (20, 8)] {

@@ -65,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn packets_of_a_file_have_their_times_since_the_start() {
+    fn file_packets_have_times_since_start() {
         let written = PacketRecord { arrived_ns: 1_100, departed_ns: 1_300, ..<_>::default() };
         let file = tempfile::NamedTempFile::new().unwrap();
         let mut bytes = written.to_bytes().to_vec();

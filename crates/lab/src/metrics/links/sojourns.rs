@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn mean_and_quantiles_are_those_of_all_samples_to_the_last_bit() {
+    fn mean_and_quantiles_are_exact() {
         let shares = [0.0, 0.5, 0.95, 0.99, 1.0];
         for (count, most) in [(1, 10), (2, 1 << 40), (1000, 3), (100_000, 40_000_000), (70_000, 1)]
         {
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn a_time_takes_two_bytes_and_equal_ones_take_none() {
+    fn time_takes_two_bytes_repeats_none() {
         for (most, bytes) in [(40_000_000, 2.1), (1, 0.001)] {
             let mut sojourns = Sojourns::default();
             times(10 * RUN as u64, most).for_each(|ns| sojourns.push(ns));

@@ -9,6 +9,7 @@ use super::*;
 use crate::metrics::RunRows;
 use crate::metrics::testing::{experiment, packet};
 
+/// One millisecond (ns).
 const MS: u64 = 1_000_000;
 
 fn window(from_ms: u64, to_ms: u64) -> Window {
@@ -50,7 +51,7 @@ fn the_queue_is_weighed_by_time() {
 }
 
 #[test]
-fn a_queue_is_back_once_it_has_gone_for_two_bins() {
+fn queue_is_back_after_two_low_bins() {
     let bins = |text: &str| text.chars().map(|c| c == '#').collect::<Vec<bool>>();
     assert_eq!(first_return(&bins("....")), 0);
     assert_eq!(first_return(&bins(".##.#..#")), 5);
@@ -58,7 +59,7 @@ fn a_queue_is_back_once_it_has_gone_for_two_bins() {
 }
 
 #[test]
-fn the_return_of_a_queue_counts_from_when_the_link_is_in_use() {
+fn queue_return_counts_from_link_use() {
     // 96 Mbit/s are 8 packets a millisecond. From 100 ms on it is full, and 40 wait until 400 ms.
     let packets = (100..600).flat_map(|at| (0..8).map(move |number| (at, number)));
     let packets = packets.map(|(at, number): (u64, u64)| {
@@ -86,7 +87,7 @@ fn the_return_of_a_queue_counts_from_when_the_link_is_in_use() {
 }
 
 #[test]
-fn delays_drops_and_rates_are_those_of_the_log() {
+fn delays_drops_and_rates_match_the_log() {
     let (rows, window) = (burst(), window(0, 100));
     let truths =
         read(&experiment(), &rows.run, &rows.packets, std::slice::from_ref(&window)).unwrap();
@@ -168,7 +169,7 @@ fn at_once(packets: &[PacketRecord]) -> (Timeline, Vec<&PacketRecord>) {
 }
 
 #[test]
-fn packets_read_one_by_one_say_what_they_say_all_at_once() {
+fn streamed_packets_give_same_metrics() {
     let mut experiment = experiment();
     experiment.pairs.push("other".into());
     for seed in 1..20 {
@@ -240,7 +241,7 @@ fn by_turns(
 }
 
 #[test]
-fn boundaries_know_what_was_waited_on_the_way_back_however_they_are_read() {
+fn boundaries_know_return_wait_in_any_order() {
     let mut experiment = experiment();
     let other_way = experiment.bundles[0].clone();
     experiment.bundles.push(other_way);
@@ -272,7 +273,7 @@ fn boundaries_know_what_was_waited_on_the_way_back_however_they_are_read() {
 }
 
 #[test]
-fn a_reader_keeps_packets_for_as_long_as_they_are_on_the_links() {
+fn reader_keeps_only_packets_in_transit() {
     let mut reader = Reader::new(&experiment(), &[window(0, 1000)], &["forward", "reverse"]);
     let mut most = 0;
     // 8 packets a millisecond; 40 wait and 200 are on their way.

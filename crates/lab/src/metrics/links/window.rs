@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn values_weigh_by_the_time_that_they_hold_within_the_interval() {
+    fn values_are_weighted_by_time_held() {
         // 0 until 10, 4 until 30, 1 from then on; and the same ten thousand times as high.
         for scale in [1, 100_000] {
             let of = |from, to| levels(from, to, &[(10, 4 * scale), (30, scale)]);
@@ -296,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_held_counts_from_when_it_was_first_set() {
+    fn held_value_counts_from_first_set() {
         let mut held = Held::default();
         assert_eq!(held.mean_ms(9), None);
         held.set(100, 2_000_000);
@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_that_held_for_an_instant_is_the_largest_but_no_quantile() {
+    fn instant_value_is_max_but_no_quantile() {
         let levels = levels(0, 10, &[(5, 1), (5, 9), (5, 2)]);
         assert_eq!(
             (levels.max(), levels.quantile(1.0), levels.mean()),

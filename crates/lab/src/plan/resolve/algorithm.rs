@@ -86,6 +86,7 @@ fn flow_cc(table: &Reader<'_>, key: &str, algorithms: &Registry) -> Option<FlowC
             }
         }
         Some(Platform::Bpf) => {
+            /// Algorithms with a BPF program (`bpf:NAME`).
             const IN_BPF: [&str; 5] = ["reno", "newreno", "cubic", "vegas", "westwood"];
             if !IN_BPF.contains(&cc.kind.as_str()) || !cc.params.is_empty() {
                 let allowed = "\"bpf:reno\", \"bpf:cubic\", \"bpf:newreno\", \"bpf:vegas\" or \

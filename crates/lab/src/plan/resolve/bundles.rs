@@ -11,7 +11,9 @@ use forebay_scenario::{Bundle, Link};
 use super::Ends;
 use forebay_reader::Reader;
 
+/// Values of the key `forward`; true: a gateway routes.
 const FORWARDING: [(&str, bool); 2] = [("bridge", false), ("route", true)];
+/// Values of the key `datapath`; true: the sendbox queues in the kernel.
 const DATAPATHS: [(&str, bool); 2] = [("user", false), ("kernel", true)];
 
 /// A bundle in a plan; an arm may disable it.
@@ -132,7 +134,7 @@ pub(super) fn bundle_of<'a>(
 /// The allowed values of a key that names a bundle.
 fn known_bundles(bundles: &[DeclaredBundle]) -> String {
     if bundles.is_empty() {
-        return "the name of a [[bundle]], of which there is none".into();
+        return "no name, because the plan has no [[bundle]]".into();
     }
     let names: Vec<&str> = bundles.iter().map(|known| known.bundle.name.as_str()).collect();
     format!("one of {}", names.join(", "))

@@ -58,7 +58,7 @@ mod tests {
     use super::super::super::tests::{PLAN, load};
 
     #[test]
-    fn each_of_several_bundles_has_flows_of_its_own() {
+    fn each_bundle_copy_has_own_flows() {
         let plan = load(PLAN, &["bundle.a.count=3", "flow.bulk.count=2"]).unwrap();
         let run = plan.experiment(&plan.arms[1], &plan.cells[0], 1).unwrap();
         let names: Vec<&str> = run.bundles.iter().map(|bundle| bundle.name.as_str()).collect();

@@ -75,7 +75,7 @@ fn flow(
     let has_own = pair.as_ref().is_some_and(|pair| ends.own(pair).is_some());
     for (key, is_given) in [("ttl", ttl.is_some()), ("hop", hop.is_some())] {
         if is_given && has_own {
-            table.wrong_because(key, "nothing where the pair has a link of its own");
+            table.wrong_because(key, "no value, because the pair has a link of its own");
         }
     }
     let rtt = table.duration("rtt");

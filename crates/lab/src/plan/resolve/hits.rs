@@ -27,7 +27,7 @@ pub(super) fn faults(
         let Some(Some(program)) = fault_program(&table, bundles, flows) else { continue };
         let (Some(at), Some(action)) = (at, action) else { continue };
         if plan.has("uplink") && is_of_sendbox(&program, bundles) {
-            let allowed = "no sendbox of an [uplink], which is one for all its bundles";
+            let allowed = "no sendbox of an [uplink]: one sendbox serves all its bundles";
             table.wrong_because("end", allowed);
         }
         let hit = faults.iter().rev().find(|fault| fault.program == program);
@@ -175,6 +175,7 @@ fn fault_program(
     Some(known.enabled.then_some(FaultProgram::Box { bundle, end }))
 }
 
+/// Values of the keys `end` and `target`.
 const ENDS: [(&str, BoxEnd); 2] =
     [("sendbox", BoxEnd::Sendbox), ("receivebox", BoxEnd::Receivebox)];
 

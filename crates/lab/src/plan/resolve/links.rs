@@ -177,11 +177,12 @@ fn settle_order(link: &mut Link) {
 /// Refuses a property that both a trace and another table set; `table` has the trace.
 fn refuse_twice(table: &Reader<'_>, link: &Link) {
     for (_, name) in PROPERTIES.iter().filter(|(property, _)| link.is_set_twice(*property)) {
-        let allowed = format!("a trace without the {name}, which change, pulse or walk sets");
+        let allowed = format!("a trace without {name} values: change, pulse or walk sets them");
         table.wrong_because("trace", allowed);
     }
 }
 
+/// Values of the key `balance`.
 const BALANCES: [(&str, Balance); 2] = [("flow", Balance::Flow), ("packet", Balance::Packet)];
 
 /// The links behind `first`. They equal it without the propagation delay, all of which `first` has.
@@ -208,7 +209,7 @@ fn paths(table: &Reader<'_>, whole: &Link) -> Option<Vec<Link>> {
     let rate = whole.rate().filter(|_| whole.traces.is_empty());
     let rate = rate.or_else(|| table.refused("paths"))?;
     if !whole.walks.is_empty() {
-        table.wrong_because("walk", "no walk of several paths");
+        table.wrong_because("walk", "one path with a walk");
     }
     let share = |rate: Rate| Rate::from_bits_per_sec(rate.as_bits_per_sec() / u64::from(count));
     let changes = whole.changes.iter();
@@ -282,6 +283,7 @@ fn link(
     Some(link)
 }
 
+/// Values of the key `trace_end`.
 const ENDS: [(&str, AtEnd); 2] = [("repeat", AtEnd::Repeat), ("hold", AtEnd::Hold)];
 
 /// The service of a link, and the trace that it follows.
@@ -313,7 +315,7 @@ fn served(table: &Reader<'_>, stop: Duration, files: &mut Files<'_>) -> (Service
         }
         None => {
             if table.has("trace_end") && !table.has("trace") {
-                table.wrong_because("trace_end", "an end of a trace, which is missing");
+                table.wrong_because("trace_end", "no trace_end without a trace");
             }
             (constant, None)
         }
@@ -350,6 +352,7 @@ fn known_switch(table: &Reader<'_>, key: &str) -> bool {
     table.knows(key) && table.switch(key).unwrap_or(false)
 }
 
+/// Values of the key `of` of a walk.
 const WALKING: [(&str, Property); 3] =
     [("rate", Property::Rate), ("delay", Property::Delay), ("loss", Property::Loss)];
 
@@ -393,6 +396,7 @@ fn of_kind<T>(
     read(kind, &node.value).or_else(|| table.refuse(key, kind.allowed()))
 }
 
+/// Values of the key `of` of a pulse.
 const PULSING: [(&str, Property); 3] =
     [("rate", Property::Rate), ("rtt", Property::Delay), ("loss", Property::Loss)];
 

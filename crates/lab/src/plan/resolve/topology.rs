@@ -7,7 +7,9 @@ use forebay_scenario::{Flow, Topology, Traffic};
 
 /// Tables for a single bottleneck or a single pair of sites.
 const TABLES: [&str; 7] = ["reverse", "link", "uplink", "group", "fault", "upset", "attack"];
+/// Keys of `[bottleneck]` that cannot be combined with `[topology]`.
 const OF_A_BOTTLENECK: [&str; 7] = ["trace", "path", "paths", "hops", "change", "pulse", "walk"];
+/// Keys of `[[flow]]` that cannot be combined with `[topology]`.
 const OF_A_FLOW: [&str; 5] = ["pair", "reversed", "rtt", "hop", "ttl"];
 
 /// Reads the topology of a plan that has one, and refuses keys that cannot be combined with it.
@@ -40,7 +42,7 @@ pub(super) fn topology(
     for (place, table) in plan.tables("bundle").iter().enumerate() {
         refuse(table, &["reversed"]);
         if place > 0 {
-            let allowed = "one [[bundle]] with [topology], which all of its bundles are like";
+            let allowed = "one [[bundle]] with [topology]: it is the template for all bundles";
             table.wrong_because("name", allowed);
         }
     }

@@ -15,7 +15,8 @@ pub static WINDOW: Section = Section {
 
 /// `[curves]`.
 pub static CURVES: Section = Section {
-    summary: "How each arm is compared with the baseline over time: `forebay list metrics` has `nrmse_..`.",
+    summary: "How each arm is compared with the baseline over time, for the metrics `nrmse_..` \
+              (see `forebay list metrics`).",
     keys: &[
         key("from", DURATION, "", "start of the comparison, since the start of the run"),
         key("to", DURATION, "", "end of the comparison; a run that ends earlier does not count"),
@@ -31,73 +32,80 @@ pub static CURVES: Section = Section {
 
 /// `[[figure]]`.
 pub static FIGURE: Section = Section {
-    summary: "A figure of the report, drawn of every cell; bars, curves and those with a panel a cell once.",
+    summary: "A figure of the report. One is drawn for each cell; bars, curves and figures with \
+              one panel per cell are drawn once.",
     keys: &[
         key(
             "kind",
             Kind::OneOf(&[
-                ("cdf", "of single requests, or of a quantity over time"),
-                ("bars", "a metric of all seeds"),
-                ("curve", "the same against the number that tells cells apart"),
-                ("plane", "one metric against another, a point a run"),
-                ("timeline", "of the first seed"),
-                ("ribbon", "least, median and greatest of the seeds over time"),
-                ("transitions", "a table of the bundles' changes of state"),
-                ("default", "the figures of a plan that names none"),
+                ("cdf", "distribution of single requests, or of a quantity over time"),
+                ("bars", "a metric over all seeds"),
+                ("curve", "the same against the number in which cells differ"),
+                ("plane", "one metric against another, one point per run"),
+                ("timeline", "quantities over time, first seed"),
+                ("ribbon", "smallest, median and largest value of the seeds over time"),
+                ("transitions", "a table of the bundles' state changes"),
+                ("default", "the default figures, which a plan without [[figure]] gets"),
             ]),
             "",
-            "how it is drawn",
+            "how the figure is drawn",
         ),
-        key("title", TEXT, "none", "what to see in the figure"),
+        key("title", TEXT, "none", "the point of the figure, for its reader"),
         key(
             "metric",
             Kind::Text(
                 "a metric (see `forebay list metrics`) such as \"slowdown_p50\", \
-             \"flows/web/goodput_mbps\", \"links/forward/utilisation\" or \
-             \"bundles/*/queue_mean_packets\" (the mean over all); of cdf \"slowdown\" or \"fct_ms\", \
-             also of a flow",
+                 \"flows/web/goodput_mbps\", \"links/forward/utilisation\" or \
+                 \"bundles/*/queue_mean_packets\" (the mean over all); for cdf \"slowdown\" or \
+                 \"fct_ms\", also of a flow",
             ),
             "none",
-            "what bars, curve and cdf show, and plane shows upwards",
+            "the metric of bars, curve and cdf, and the vertical axis of plane",
         ),
         key(
             "against",
             Kind::Text("a metric (see `forebay list metrics`) such as \"flows/bulk/mean_srtt_l4\""),
             "none",
-            "what plane shows to the right",
+            "the horizontal axis of plane",
         ),
         key(
             "series",
             Kind::Texts(
-                "quantities over time, all of one unit, such as \
-             [\"links/forward/queue_packets\", \"bundles/*/queue_packets\"] (`forebay list series`)",
+                "quantities over time with the same unit, such as \
+                 [\"links/forward/queue_packets\", \"bundles/*/queue_packets\"] (`forebay list \
+                 series`)",
             ),
             "none",
-            "what timeline and ribbon show, and cdf of one; `*`: of each",
+            "the quantities of timeline and ribbon, or one for cdf; `*`: one curve for each",
         ),
         key(
             "facet",
             Kind::Text(
-                "of cdf size, flow or cell; of plane and a cdf of a series cell; of timeline and ribbon part, arm or \
-             cell",
+                "for cdf size, flow or cell; for plane and a cdf of a series cell; for timeline \
+                 and ribbon part, arm or cell",
             ),
-            "one panel; of timeline and ribbon part",
-            "what each panel is of; with arm the curves are the series, else the arms",
+            "one panel; for timeline and ribbon part",
+            "one panel for each of these; with arm, each series is a curve, otherwise each arm",
         ),
         key(
             "baseline",
             NAME,
             "none",
-            "the arm that bars of the others are divided by, and curves run by run; in a ribbon with a panel per \
-             arm, the arm that is drawn in every panel",
+            "the arm by which values of other arms are divided (curves: run by run); in a ribbon \
+             with one panel per arm, the arm drawn in every panel",
         ),
-        key("published", Kind::Tables(&PUBLISHED), "none", "what others report, beside the bars"),
+        key(
+            "published",
+            Kind::Tables(&PUBLISHED),
+            "none",
+            "published values, drawn next to the bars",
+        ),
     ],
 };
 
 /// `[[figure.published]]`.
 static PUBLISHED: Section = Section {
-    summary: "A number that somebody else reports, drawn and tabled beside an arm's own.",
+    summary: "A published number, shown in the figure and in a table next to an arm's own value.",
     keys: &[
         key("label", TEXT, "\"published\"", "name of the bar"),
         key("arm", NAME, "", "arm of the number"),
@@ -111,8 +119,8 @@ static PUBLISHED: Section = Section {
             "value",
             Kind::Number(f64::MIN, f64::MAX),
             "",
-            "what is reported, in the unit of the figure",
+            "the published value, in the unit of the figure",
         ),
-        key("source", TEXT, "", "where the number is reported"),
+        key("source", TEXT, "", "the publication of the number"),
     ],
 };

@@ -5,15 +5,21 @@ use super::{DURATION, Kind, RATE_OR_NONE, SHARE, Section, key};
 /// Most silent clients: a process has 1,024 files by default.
 const CLIENTS_MAX: u32 = 1000;
 
+/// The bundle that a fault, an upset or an attack hits.
 const BUNDLE: Kind = Kind::Text("the name of a bundle");
 
 /// `[[fault]]`.
 pub static FAULT: Section = Section {
-    summary: "A signal to a box, or to the agent of the flows, during the run. A plan or an arm \
-              without that program goes on without the fault.",
+    summary: "A signal to a sendbox, a receivebox or the flows' agent during the run. Plans and \
+              arms without that program ignore it.",
     keys: &[
         key("at", DURATION, "", "when, since the start of the run"),
-        key("bundle", BUNDLE, "required of a box", "the bundle whose box it is; not for an agent"),
+        key(
+            "bundle",
+            BUNDLE,
+            "required for a sendbox or receivebox",
+            "the bundle of the sendbox or receivebox; not for an agent",
+        ),
         key(
             "end",
             Kind::OneOf(&[("sendbox", ""), ("receivebox", ""), ("agent", "")]),
@@ -29,26 +35,31 @@ pub static FAULT: Section = Section {
                 ("restart", ""),
                 (
                     "starve",
-                    "stopped for 450 ms of every 500 ms until \"continue\"; with `--backend emu` alone",
+                    "stopped for 450 ms of every 500 ms until \"continue\"; only with `--backend \
+                     emu`",
                 ),
                 ("restart_other_key", "of a box"),
-                ("restart_full_log", "of a box, on a full disk; with `--backend emu` alone"),
+                (
+                    "restart_full_log",
+                    "of a sendbox or receivebox, on a full disk; only with `--backend emu`",
+                ),
                 (
                     "restart_blocked_log",
-                    "of a box, its log a pipe that is never read; with `--backend emu` alone",
+                    "of a sendbox or receivebox, whose log is a pipe that is never read; only with \
+                     `--backend emu`",
                 ),
             ]),
             "",
-            "what happens to the program",
+            "the signal to the program",
         ),
     ],
 };
 
 /// `[[upset]]`.
 pub static UPSET: Section = Section {
-    summary: "A change of a device of a bundle's sites, of what comes to its receivebox, or of who asks its \
-              boxes, in every arm: also in those without the boxes. With `--backend sim` only unseen, \
-              forged, suspend and resume.",
+    summary: "A change to a device of a bundle's sites, to the traffic at its receivebox or to its \
+              status clients. It happens in every arm, even without a sendbox. With `--backend \
+              sim` only unseen, forged, suspend and resume.",
     keys: &[
         key("at", DURATION, "", "when, since the start of the run"),
         key("bundle", BUNDLE, "", "the bundle whose sites change"),
@@ -61,28 +72,35 @@ pub static UPSET: Section = Section {
         key(
             "what",
             Kind::OneOf(&[
-                ("down", "the WAN device of the box"),
+                ("down", "the WAN device of the sendbox or receivebox"),
                 ("up", "the same device"),
                 ("leave_bridge", "the same device"),
                 ("join_bridge", "the same device"),
                 ("mtu", "of both ports"),
-                ("address", "one more of the bridge, among the hosts'"),
-                ("no_address", "without that one"),
+                ("address", "one more port of the bridge, next to the hosts' ports"),
+                ("no_address", "remove that port"),
                 ("offloads_on", "of both ports"),
                 ("offloads_off", "of both ports"),
-                ("remove_lan", "the LAN device of the box"),
+                ("remove_lan", "the LAN device of the sendbox or receivebox"),
                 ("make_lan", "the same device"),
                 (
                     "foreign_tc",
                     "another program sets the rate of the queues below the WAN device's root",
                 ),
-                ("status_clients", "silent connections to the control socket of the site's boxes"),
-                ("metrics_clients", "silent connections to the metrics port of the site's boxes"),
-                ("unseen", "packets that pass the receivebox by"),
-                ("forged", "packets in the bundle's name"),
+                (
+                    "status_clients",
+                    "silent connections to the control sockets of the site's sendbox and \
+                     receivebox",
+                ),
+                (
+                    "metrics_clients",
+                    "silent connections to the metrics ports of the site's sendbox and receivebox",
+                ),
+                ("unseen", "packets that bypass the receivebox"),
+                ("forged", "packets with forged addresses of the bundle"),
                 (
                     "suspend",
-                    "the receivebox's machine, which packets pass; with `--backend sim` alone",
+                    "the receivebox's machine, while packets still pass; only with `--backend sim`",
                 ),
                 ("resume", "the same machine"),
             ]),
@@ -101,22 +119,22 @@ pub static UPSET: Section = Section {
             "clients",
             Kind::Whole(0, CLIENTS_MAX),
             "none",
-            "how many with \"status_clients\" and \"metrics_clients\", from then on",
+            "number of clients with \"status_clients\" and \"metrics_clients\", from then on",
         ),
     ],
 };
 
 /// `[attack]`.
 pub static ATTACK: Section = Section {
-    summary: "Forged, replayed, truncated and oversized messages to a box in its peer's name, as \
-              fast as a socket takes them. Replayed are the newest messages and the session \
-              before the first fault, that one first as a whole. Its time and the second after it \
+    summary: "Forged, replayed, truncated and oversized messages to a sendbox or receivebox in its \
+              peer's name, as fast as a socket accepts them. It first replays the whole session \
+              before the first fault, then the newest messages. The attack and the second after it \
               are a window called `attack`.",
     keys: &[
-        key("at", DURATION, "", "when it begins, since the start of the run"),
-        key("bundle", BUNDLE, "", "the bundle whose box is attacked"),
+        key("at", DURATION, "", "start of the attack, since the start of the run"),
+        key("bundle", BUNDLE, "", "the bundle whose sendbox or receivebox is attacked"),
         key("target", Kind::OneOf(&[("sendbox", ""), ("receivebox", "")]), "", "which box"),
-        key("messages", Kind::Whole(1, 1_000_000_000), "1000000", "how many messages"),
+        key("messages", Kind::Whole(1, 1_000_000_000), "1000000", "number of messages"),
         key("enabled", Kind::Switch, "true", "false: no attack"),
     ],
 };

@@ -7,7 +7,7 @@ use forebay_scenario::Traffic;
 use super::*;
 
 #[test]
-fn arms_differ_in_what_they_set_and_in_nothing_else() {
+fn arms_differ_only_in_overrides() {
     let plan = load(PLAN, &[]).unwrap();
     let [without, with] = [experiment(&plan, 0), experiment(&plan, 1)];
     assert!(without.bundles.is_empty());
@@ -28,7 +28,7 @@ fn arms_differ_in_what_they_set_and_in_nothing_else() {
 }
 
 #[test]
-fn another_window_makes_another_experiment_but_no_difference_between_arms() {
+fn window_changes_experiment_but_not_arm_differences() {
     let windowed = |to: &str| {
         let text = format!("{PLAN}\n[[window]]\nname = \"w\"\nfrom = \"1s\"\nto = \"{to}\"\n");
         experiment(&load(&text, &[]).unwrap(), 1)
@@ -56,7 +56,7 @@ fn a_grid_is_the_product_of_its_lists() {
 }
 
 #[test]
-fn cells_with_a_name_have_all_of_the_grid_each() {
+fn named_cells_combine_with_whole_grid() {
     let cells = "[[cell]]\nname = \"near\"\n[[cell]]\nname = \"far\"\n\
                  set = { bottleneck.rtt = \"100ms\" }\n";
     let plan = load(&format!("{PLAN}\n{cells}"), &[]).unwrap();
@@ -99,7 +99,7 @@ published = [{ arm = "vegas", value = 1, source = "s" }]
 "#;
 
 #[test]
-fn each_algorithm_under_test_is_an_arm_of_its_name() {
+fn each_tested_algorithm_becomes_an_arm() {
     let of = |sets: &[&str]| {
         let plan = load(AUT, sets)?;
         let arms = plan.arms.iter().map(|arm| {
@@ -136,7 +136,7 @@ fn each_algorithm_under_test_is_an_arm_of_its_name() {
     }
     assert!(of(&["aut=vegsa"]).unwrap_err().to_string().ends_with("; nearest is vegas"));
     let arms = load(&format!("{AUT}[[arm]]\nname = \"a\"\n"), &[]).unwrap_err().to_string();
-    assert!(arms.contains("allowed is no arms beside `aut`"), "{arms}");
+    assert!(arms.contains("allowed is no arms together with `aut`"), "{arms}");
     let without = load(&AUT.replace("aut = \"vegas\"", ""), &[]).unwrap_err().to_string();
     let expected =
         "p.toml:12: flow.aut.cc = \"aut\": allowed is an algorithm: the plan has no `aut`";
@@ -144,7 +144,7 @@ fn each_algorithm_under_test_is_an_arm_of_its_name() {
 }
 
 #[test]
-fn a_plan_is_run_as_published_with_what_it_says_of_that() {
+fn as_published_applies_its_overrides() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("p.toml");
     std::fs::write(&file, AUT).unwrap();
@@ -170,7 +170,7 @@ fn a_plan_is_run_as_published_with_what_it_says_of_that() {
 }
 
 #[test]
-fn reference_arms_are_named_or_have_their_default_names() {
+fn reference_arms_are_named_or_default() {
     let plan = load(PLAN, &[]).unwrap();
     let names = |plan: &Plan| {
         [plan.references.baseline(), plan.references.ideal(), plan.references.alone()]
@@ -187,7 +187,7 @@ fn reference_arms_are_named_or_have_their_default_names() {
 }
 
 #[test]
-fn references_that_a_plan_has_and_does_not_name_are_warned_of() {
+fn unnamed_reference_arms_cause_warnings() {
     let warnings = |text: &str, sets: &[&str]| load(text, sets).unwrap().warnings();
     let of = |key: &str, arm: &str| {
         format!("{key} is missing: set {key} = \"{arm}\" to compare the other arms with that arm")

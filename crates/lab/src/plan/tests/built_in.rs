@@ -22,7 +22,7 @@ fn plans_that_extend_others_are_listed() {
 }
 
 #[test]
-fn every_built_in_plan_loads_with_all_its_arms_and_cells() {
+fn every_built_in_plan_loads() {
     for name in library::runnable_plans() {
         let (_, text) = library::PLANS.iter().find(|(known, _)| *known == name).unwrap();
         let source = Source { file: name.into(), folder: None, text: text.to_string() };
@@ -57,7 +57,7 @@ fn statements(key: &str, value: &str) -> Vec<String> {
 }
 
 #[test]
-fn no_built_in_plan_states_in_prose_a_value_that_an_override_replaces() {
+fn built_in_prose_states_no_overridable_values() {
     // A value that an arm or a cell sets remains.
     let all = |plan: &Plan| -> Vec<String> {
         let parameters = resolve::experiment(plan.tree.clone(), &plan.source, &plan.algorithms);
@@ -91,7 +91,7 @@ fn no_built_in_plan_states_in_prose_a_value_that_an_override_replaces() {
 }
 
 #[test]
-fn the_boxes_of_an_arm_are_configured_alike_in_every_plan_and_cell() {
+fn arms_configure_boxes_alike_in_all_plans() {
     let mut seen: BTreeMap<String, (String, String)> = BTreeMap::new();
     for name in library::runnable_plans() {
         let plan = Plan::load(name, &[]).unwrap();
@@ -114,9 +114,10 @@ fn the_boxes_of_an_arm_are_configured_alike_in_every_plan_and_cell() {
     assert!(seen.len() >= 3, "{seen:?}");
 }
 
-/// Ten runs on ccperf's pages: plan, cell, rate in Mbit/s (none for a trace), round trip in ms, loss, packets
-/// of the queue, and start times of flows in ms.
+/// A run: plan, cell, rate in Mbit/s (none for a trace), round trip in ms, loss, packets of the queue, and
+/// start times of flows in ms.
 type PublishedRun = (&'static str, &'static str, Option<f64>, u128, f64, u64, &'static [u128]);
+/// Ten runs on ccperf's pages.
 #[rustfmt::skip]
 const PUBLISHED_RUNS: [PublishedRun; 10] = [
     ("responsiveness_step", "rate-down", Some(64.0), 15, 0.0, 20, &[0]),
@@ -132,7 +133,7 @@ const PUBLISHED_RUNS: [PublishedRun; 10] = [
 ];
 
 #[test]
-fn the_runs_that_ccperf_published_are_among_those_as_published() {
+fn ccperf_runs_are_among_as_published_runs() {
     for (name, cell, rate, rtt, loss, packets, starts) in PUBLISHED_RUNS {
         let plan = Plan::load_as_published(&format!("ccperf/{name}"), &[]).unwrap();
         let cell = plan.cells.iter().find(|it| it.name == cell).unwrap();
@@ -158,7 +159,7 @@ fn the_runs_that_ccperf_published_are_among_those_as_published() {
 }
 
 #[test]
-fn the_benchmark_of_an_algorithm_has_all_experiments_and_fits_its_time() {
+fn benchmark_has_all_experiments_and_fits_time() {
     let (mut cells, mut packets) = (0, 0.0);
     for name in library::benchmark() {
         let plan = Plan::load(name, &[]).unwrap();

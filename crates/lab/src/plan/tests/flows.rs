@@ -7,7 +7,7 @@ use forebay_scenario::{Agent, Platform, Report};
 use super::*;
 
 #[test]
-fn a_rate_of_a_law_may_be_a_share_of_the_links() {
+fn algorithm_rate_may_be_share_of_link() {
     let cc = |rate: &str| {
         let written = format!("cc = {{ kind = \"const\", rate = \"{rate}\" }}");
         load(&PLAN.replace("cc = \"copa\"", &written), &[])
@@ -19,7 +19,7 @@ fn a_rate_of_a_law_may_be_a_share_of_the_links() {
 }
 
 #[test]
-fn flows_name_their_platform_and_parameters_in_the_text_or_beside_it() {
+fn flow_cc_accepts_text_and_table_forms() {
     let flow = |cc: &str, sets: &[&str]| {
         let text = PLAN.replace("name = \"bulk\"", &format!("name = \"bulk\"\ncc = {cc}"));
         experiment(&load(&text, sets).unwrap(), 0).flows[0].clone()
@@ -47,7 +47,7 @@ fn flows_name_their_platform_and_parameters_in_the_text_or_beside_it() {
 }
 
 #[test]
-fn a_platform_or_algorithm_that_there_is_not_is_refused() {
+fn unknown_platform_or_algorithm_is_refused() {
     for (cc, expected) in [
         ("quic:cubic", "cc = \"quic:cubic\": allowed is a congestion control such as"),
         (
@@ -74,7 +74,7 @@ fn a_platform_or_algorithm_that_there_is_not_is_refused() {
 }
 
 #[test]
-fn each_arm_may_have_its_own_reports_of_the_agent() {
+fn arms_may_override_agent_reports() {
     let plan = load(PLAN, &[]).unwrap();
     let millis = Duration::from_millis;
     let agent = |plan: &Plan, arm| experiment(plan, arm).agent;

@@ -5,7 +5,7 @@ use forebay_scenario::{FaultProgram, UpsetKind};
 use super::*;
 
 #[test]
-fn a_fault_must_be_possible_after_the_one_before() {
+fn fault_must_be_possible_after_previous() {
     let fault = |at: &str, end: &str, action: &str| {
         format!(
             "[[fault]]\nat = \"{at}\"\nbundle = \"a\"\nend = \"{end}\"\naction = \"{action}\"\n"
@@ -35,7 +35,7 @@ fn a_fault_must_be_possible_after_the_one_before() {
 }
 
 #[test]
-fn an_upset_needs_its_figure_and_happens_where_there_are_no_boxes_too() {
+fn upset_needs_value_and_applies_without_boxes() {
     let upset = |rest: &str| {
         let text = format!("{PLAN}\n[[upset]]\nat = \"1s\"\nbundle = \"a\"\n{rest}\n");
         load(&text, &["bundle.a.enabled=false"])
@@ -57,7 +57,7 @@ fn an_upset_needs_its_figure_and_happens_where_there_are_no_boxes_too() {
 }
 
 #[test]
-fn a_fault_of_the_agent_happens_where_a_flow_has_one() {
+fn agent_fault_needs_a_flow_with_agent() {
     let text = format!("{PLAN}\n[[fault]]\nat = \"1s\"\nend = \"agent\"\naction = \"kill\"\n");
     let faults = |sets: &[&str]| experiment(&load(&text, sets).unwrap(), 0).scenario.faults;
     assert!(faults(&[]).is_empty());
@@ -70,7 +70,7 @@ fn a_fault_of_the_agent_happens_where_a_flow_has_one() {
 }
 
 #[test]
-fn an_attack_needs_a_box_and_a_time_within_the_run() {
+fn attack_needs_box_and_valid_time() {
     let attack = |lines: &str| format!("{PLAN}[attack]\n{lines}");
     let good = "at = \"5s\"\nbundle = \"a\"\ntarget = \"sendbox\"\n";
     let plan = load(&attack(good), &[]).unwrap();

@@ -269,7 +269,9 @@ enabled = true
         all.scenario.attack.map(|attack| (attack.end, attack.messages)),
         Some((BoxEnd::Receivebox, 5000))
     );
-    let given = |key: &str| text.contains(&format!("{key} = "));
+    let given = |key: &str| {
+        [text, super::cost::TRIALS].iter().any(|text| text.contains(&format!("{key} = ")))
+    };
     // A topology replaces many of these tables.
     for heading in schema::headings().iter().filter(|it| it.path != "topology") {
         for key in heading.section.keys {
@@ -293,6 +295,7 @@ enabled = true
                 "attack",
                 "uplink",
                 "topology",
+                "cost",
             ];
             assert!(given(key.name) || elsewhere.contains(&key.name), "{}", key.name);
             assert!(schema::listing().contains(&key.allowed()));
@@ -301,7 +304,7 @@ enabled = true
 }
 
 #[test]
-fn a_bundle_without_a_qdisc_has_that_of_the_schema() {
+fn bundle_qdisc_default_matches_schema() {
     let unnamed =
         PLAN.replace("qdisc = \"sfq\"\n", "").replace("bundle.a.qdisc.limit", "bundle.a.min_rate");
     let unnamed = unnamed.replace("600p", "2Mbit/s");

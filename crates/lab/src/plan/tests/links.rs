@@ -7,7 +7,7 @@ use forebay_core::units::{Rate, Ratio};
 use super::*;
 
 #[test]
-fn a_link_may_stop_in_a_change_and_not_from_the_start() {
+fn link_may_stop_only_in_a_change() {
     let stopped = "[[bottleneck.change]]\nat = \"1s\"\nrate = \"0bit/s\"\n[[flow]]";
     let plan = load(&PLAN.replacen("[[flow]]", stopped, 1), &[]).unwrap();
     let run = experiment(&plan, 0);
@@ -25,7 +25,7 @@ fn a_link_may_stop_in_a_change_and_not_from_the_start() {
 }
 
 #[test]
-fn a_walk_starts_at_the_link_s_own_value_and_repeats_with_the_seed() {
+fn walk_starts_at_link_value_and_is_seeded() {
     let walk = |of: &str, more: &str| {
         format!("[[bottleneck.walk]]\nof = \"{of}\"\nevery = \"100ms\"\n{more}\n[[flow]]")
     };
@@ -45,7 +45,10 @@ fn a_walk_starts_at_the_link_s_own_value_and_repeats_with_the_seed() {
     assert!(changes(1).1 == rates && changes(2).1 != rates);
     for (walk, expected) in [
         (walk("rtt", ""), "walk.0.of = \"rtt\": allowed is \"rate\", \"delay\" or \"loss\""),
-        (walk("loss", "min = 0"), "walk.0.deviation is missing: allowed is a value of what walks"),
+        (
+            walk("loss", "min = 0"),
+            "walk.0.deviation is missing: allowed is a rate, a duration or a share",
+        ),
         (
             walk("delay", "deviation = 1\nmin = \"0s\"\nmax = \"1s\""),
             "walk.0.deviation = 1: allowed is a duration such as",
@@ -62,7 +65,7 @@ fn a_walk_starts_at_the_link_s_own_value_and_repeats_with_the_seed() {
             rate.replace("100ms", "1us"),
             "walk.0.every = \"1us\": allowed is a duration such as \"50ms\", 1ms",
         ),
-        (format!("paths = 2\n{rate}"), "allowed is no walk of several paths"),
+        (format!("paths = 2\n{rate}"), "allowed is one path with a walk"),
         (rate.replace("bottleneck", "reverse"), "reverse.walk.0.of = \"rate\": allowed is"),
     ] {
         let error = load(&PLAN.replacen("[[flow]]", &walk, 1), &[]).expect_err(&walk).to_string();
@@ -71,7 +74,7 @@ fn a_walk_starts_at_the_link_s_own_value_and_repeats_with_the_seed() {
 }
 
 #[test]
-fn links_in_a_row_are_like_the_first_but_for_the_propagation() {
+fn hops_equal_first_link_except_propagation() {
     let sets = ["bundle.a.enabled=false", "bottleneck.hops=3", "flow.bulk.hop=2"];
     let run = experiment(&load(PLAN, &sets).unwrap(), 0);
     assert_eq!((run.hops.len(), run.flows[0].hop), (2, Some(1)));
@@ -91,7 +94,7 @@ fn links_in_a_row_are_like_the_first_but_for_the_propagation() {
 }
 
 #[test]
-fn pulses_change_a_value_and_change_it_back_until_the_end() {
+fn pulses_alternate_until_the_end() {
     let plan = |pulse: &str| {
         let pulse = format!("pulse = [{{ {pulse} }}]\n[[flow]]");
         load(&PLAN.replacen("[[flow]]", &pulse, 1), &[])
@@ -116,7 +119,10 @@ fn pulses_change_a_value_and_change_it_back_until_the_end() {
         ("every = \"1s\", to = 1", "of is missing: allowed is \"rate\", \"rtt\" or \"loss\""),
         ("of = \"rate\", every = \"1s\", to = 5", "to = 5: allowed is a rate such as"),
         ("of = \"loss\", every = \"1s\", to = 2", "to = 2: allowed is a share from 0 to 1"),
-        ("of = \"loss\", every = \"1s\"", "to is missing: allowed is a value of what changes"),
+        (
+            "of = \"loss\", every = \"1s\"",
+            "to is missing: allowed is a rate, a duration or a share",
+        ),
         (
             "of = \"loss\", every = \"1us\", to = 0",
             "every = \"1us\": allowed is a duration such as \"50ms\", 1ms",

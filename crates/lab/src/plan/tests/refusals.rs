@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn what_is_wrong_is_named_with_file_line_key_value_and_what_is_allowed() {
+fn errors_name_file_line_key_value_and_allowed() {
     for (from, to, expected) in [
         ("\"96Mbit/s\"", "96", "p.toml:5: bottleneck.rate = 96: allowed is a rate such as"),
         (
@@ -128,7 +128,7 @@ fn what_is_wrong_is_named_with_file_line_key_value_and_what_is_allowed() {
         (
             "qdisc = \"sfq\"",
             "qdisc = \"sfq\"\nreversed = true\nforward = \"route\"",
-            "p.toml:17: bundle.a.forward = \"route\": allowed is \"bridge\" or \"route\", for all bundles",
+            "p.toml:17: bundle.a.forward = \"route\": allowed is \"bridge\" or \"route\", the same",
         ),
         (
             "qdisc = \"sfq\"",
@@ -153,7 +153,7 @@ fn what_is_wrong_is_named_with_file_line_key_value_and_what_is_allowed() {
         (
             "\"greedy\" }",
             "\"greedy\" }\nttl = 1",
-            "p.toml:12: flow.bulk.ttl = 1: allowed is a whole number, 1 to 2; of cbr",
+            "p.toml:12: flow.bulk.ttl = 1: allowed is a whole number, 1 to 2; for cbr",
         ),
         (
             "\"greedy\"",
@@ -173,12 +173,12 @@ fn what_is_wrong_is_named_with_file_line_key_value_and_what_is_allowed() {
         (
             "\"greedy\" }",
             "\"ping\" }\ninitial_window = 10",
-            "p.toml:12: flow.bulk.initial_window = 10: allowed is a whole number, 1 to 10000; of greedy",
+            "p.toml:12: flow.bulk.initial_window = 10: allowed is a whole number, 1 to 10000; for",
         ),
         (
             "[[flow]]",
             "[reverse]\nack_filter = true\n[[flow]]",
-            "p.toml:9: reverse.ack_filter = true: allowed is true or false; true with a rate",
+            "p.toml:9: reverse.ack_filter = true: allowed is true or false; true only with a rate",
         ),
         (
             "\"greedy\" }",
@@ -203,7 +203,7 @@ fn what_is_wrong_is_named_with_file_line_key_value_and_what_is_allowed() {
         (
             "\"greedy\"",
             "\"ping\" }\nack_every = 2 #",
-            "p.toml:12: flow.bulk.ack_every = 2: allowed is a whole number, 1 to 1000; of greedy",
+            "p.toml:12: flow.bulk.ack_every = 2: allowed is a whole number, 1 to 1000; for greedy",
         ),
         (
             "\"greedy\" }",

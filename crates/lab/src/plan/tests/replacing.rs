@@ -5,7 +5,7 @@ use forebay_core::units::Rate;
 use super::*;
 
 #[test]
-fn an_override_replaces_what_the_plan_has_and_nothing_that_an_arm_or_a_cell_sets() {
+fn override_replaces_plan_but_not_arm_values() {
     let cells = "[[cell]]\nname = \"near\"\n[[cell]]\nname = \"far\"\n\
                  set = { bottleneck.rtt = \"100ms\" }\n";
     let arm = "[[arm]]\nname = \"fair\"\nset = { bottleneck.qdisc = \"sfq\" }\n";
@@ -36,7 +36,7 @@ fn an_override_replaces_what_the_plan_has_and_nothing_that_an_arm_or_a_cell_sets
 }
 
 #[test]
-fn of_an_axis_and_of_several_arms_it_is_said_that_they_keep_their_own() {
+fn override_lists_axes_and_arms_kept() {
     let text = PLAN.replace("set = { ", "set = { bottleneck.jitter = \"1ms\", ");
     let third =
         "[[arm]]\nname = \"third\"\n[cells]\nbottleneck.rate = [\"1Mbit/s\", \"2Mbit/s\"]\n";
@@ -52,7 +52,7 @@ fn of_an_axis_and_of_several_arms_it_is_said_that_they_keep_their_own() {
 }
 
 #[test]
-fn the_set_up_is_that_of_the_values_whatever_replaces_them() {
+fn setup_text_follows_overrides() {
     let setup = |sets: &[&str]| {
         let sets: Vec<_> = sets.iter().map(|set| Override::parse(set).unwrap()).collect();
         Plan::load("bundler/main", &sets).unwrap().setup()
@@ -66,7 +66,7 @@ fn the_set_up_is_that_of_the_values_whatever_replaces_them() {
 }
 
 #[test]
-fn a_set_up_has_every_value_of_its_cells_and_says_what_is_not_in_all() {
+fn setup_text_lists_all_cell_values() {
     let cells = "[[cell]]\nname = \"one\"\n[[cell]]\nname = \"two\"\n\
                  set = { flow.bulk.count = 2, bottleneck.change = [{ at = \"1s\", rate = \"1Mbit/s\" }] }\n";
     let grid = "[cells]\nbottleneck.rtt = [\"10ms\", \"20ms\", \"30ms\"]\n";

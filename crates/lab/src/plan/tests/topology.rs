@@ -6,6 +6,7 @@ use forebay_scenario::Topology;
 
 use super::*;
 
+/// A plan with many sites.
 const SITES: &str = r#"
 name = "p"
 stop = "10s"
@@ -35,7 +36,7 @@ fn topology(run: &Experiment) -> &Topology {
 }
 
 #[test]
-fn arms_with_and_without_boxes_have_the_same_sites_and_requests() {
+fn arms_share_sites_and_requests() {
     let plan = load(SITES, &[]).unwrap();
     let [without, with] = [0, 1].map(|arm| experiment(&plan, arm));
     let names = |run: &Experiment| run.flows.iter().map(|it| it.name.clone()).collect::<Vec<_>>();
@@ -60,7 +61,7 @@ fn arms_with_and_without_boxes_have_the_same_sites_and_requests() {
 }
 
 #[test]
-fn what_does_not_go_together_with_many_sites_is_refused() {
+fn topology_refuses_incompatible_keys() {
     for (set, expected) in [
         ("topology.sites=3", "topology.sites = 3: allowed is a whole number, 2 to 2000, at least"),
         ("topology.routers=1", "topology.routers = 1: allowed is a whole number, 2 to 200"),

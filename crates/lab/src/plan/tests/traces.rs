@@ -8,6 +8,7 @@ use forebay_scenario::Change;
 
 use super::*;
 
+/// A plan whose bottleneck follows a trace.
 const TRACED: &str = r#"
 name = "traced"
 stop = "5s"
@@ -33,6 +34,7 @@ fn traced(plan: &str, trace: &str, sets: &[&str]) -> Result<Plan, PlanError> {
     Plan::from_source(source, &sets)
 }
 
+/// A trace with all columns.
 const WHOLE: &str = "time_s,rate_mbps,rtt_ms,loss\n0,30,40,0\n1,10,60,0.01\n2,,,\n";
 
 #[test]
@@ -124,19 +126,15 @@ fn mistakes_in_traces_name_file_and_place() {
             "seeds=1",
             "bottleneck.rate is missing: allowed is a rate, or a trace with rate_mbps",
         ),
-        (
-            rtt,
-            change,
-            "bottleneck.trace = \"path.csv\": allowed is a trace without the delay, which",
-        ),
-        (rtt, walk, "bottleneck.trace = \"path.csv\": allowed is a trace without the delay, which"),
+        (rtt, change, "bottleneck.trace = \"path.csv\": allowed is a trace without delay values"),
+        (rtt, walk, "bottleneck.trace = \"path.csv\": allowed is a trace without delay values"),
         (rate, "bottleneck.paths=2", "bottleneck.paths = 2: allowed is"),
         (rate, "bottleneck.trace_end=stop", "trace_end = \"stop\": allowed is \"repeat\""),
         ("1\n", "bottleneck.trace_end=hold", "trace_end = \"hold\": allowed is \"repeat\""),
         (
             rate,
             "reverse.trace_end=hold",
-            "reverse.trace_end = \"hold\": allowed is an end of a trace",
+            "reverse.trace_end = \"hold\": allowed is no trace_end without a trace",
         ),
         ("time_s,rate_mbps\n0,0\n1,0\n", "seeds=1", "allowed is a trace with a rate above 0"),
         (

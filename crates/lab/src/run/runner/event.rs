@@ -57,9 +57,12 @@ impl std::fmt::Display for Ending<'_> {
             Self::Valid => write!(f, "valid"),
             Self::Clamped(times) => write!(
                 f,
-                "valid, but limits of an algorithm made no sense {times} times and were brought within bounds"
+                "valid, but an algorithm returned invalid limits {times} times, which were clamped"
             ),
-            Self::Died(reason) => write!(f, "valid, and counts against the boxes: {reason}"),
+            Self::Died(reason) => write!(
+                f,
+                "valid, but without results because a sendbox, receivebox or agent ended: {reason}"
+            ),
             Self::Rejected(reasons) => write!(f, "rejected: {}", reasons.join("; ")),
         }
     }

@@ -66,7 +66,7 @@ impl Options {
         }
         if self.keep_logs.is_some() && !backend.writes_files() {
             let refusal = format!(
-                "--keep-logs: the back end {name} writes no files, allowed with emu and ns3"
+                "--keep-logs: the back end {name} writes no files; allowed with emu and ns3"
             );
             return Err(RunError::Options(refusal));
         }

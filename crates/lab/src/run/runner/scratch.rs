@@ -108,7 +108,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_folder_goes_with_the_last_hold_on_its_watcher() {
+    fn folder_is_removed_with_last_watcher_handle() {
         let folder = tempfile::tempdir().unwrap();
         let run = folder.path().join("it's a run");
         std::fs::create_dir_all(run.join("deep")).unwrap();

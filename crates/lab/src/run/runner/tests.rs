@@ -12,6 +12,7 @@ use crate::store::Build;
 struct Told {
     outcomes: Mutex<Vec<Result<bool, BackendError>>>,
     version: Option<String>,
+    makes_groups: bool,
 }
 
 impl Backend for Told {
@@ -29,6 +30,9 @@ impl Backend for Told {
     }
     fn writes_files(&self) -> bool {
         true
+    }
+    fn makes_groups(&self, _experiment: &Experiment) -> bool {
+        self.makes_groups
     }
     fn check(&self, _experiment: &Experiment) -> Result<(), BackendError> {
         Ok(())
@@ -76,6 +80,7 @@ struct Bench {
     options: Options,
     log: Vec<String>,
     version: Option<String>,
+    makes_groups: bool,
 }
 
 impl Bench {
@@ -84,11 +89,13 @@ impl Bench {
         let store = Store::create(folder.path()).unwrap();
         let build = Build { commit: "abc", sim: "def", emu: "def", ns3: "def" };
         let options = Options { build, ..Options::default() };
-        Self { _folder: folder, store, options, log: Vec::new(), version: None }
+        let (log, version, makes_groups) = (Vec::new(), None, false);
+        Self { _folder: folder, store, options, log, version, makes_groups }
     }
 
     fn run(&mut self, outcomes: Vec<Result<bool, BackendError>>) -> Result<Vec<Done>, RunError> {
-        let backend = Told { outcomes: Mutex::new(outcomes), version: self.version.clone() };
+        let (outcomes, version) = (Mutex::new(outcomes), self.version.clone());
+        let backend = Told { outcomes, version, makes_groups: self.makes_groups };
         let jobs = jobs(&plan(), &backend, &self.options).unwrap();
         self.log.clear();
         let mut note = |progress: Progress<'_>| {
@@ -109,7 +116,7 @@ impl Bench {
 }
 
 #[test]
-fn another_version_of_somebody_elses_program_makes_other_runs() {
+fn foreign_program_version_changes_run_keys() {
     let mut bench = Bench::new();
     for (version, runs) in [("ns-3.37", 4), ("ns-3.37", 4), ("ns-3.44", 8)] {
         bench.version = Some(version.into());
@@ -148,7 +155,7 @@ fn arms_take_turns_and_nothing_is_run_twice() {
 }
 
 #[test]
-fn what_was_built_of_the_same_sources_runs_nothing_again_and_other_sources_run_all() {
+fn runs_are_reused_only_for_same_sources() {
     let mut bench = Bench::new();
     bench.run(vec![]).unwrap();
     bench.options.build.commit = "def";
@@ -161,7 +168,7 @@ fn what_was_built_of_the_same_sources_runs_nothing_again_and_other_sources_run_a
 }
 
 #[test]
-fn a_disturbed_run_is_tried_three_times_and_every_attempt_is_kept() {
+fn disturbed_run_is_tried_three_times() {
     let mut bench = Bench::new();
     let done = bench.run(vec![Ok(false), Ok(true), Ok(false), Ok(false), Ok(false)]).unwrap();
     assert_eq!(done[0], Done { ids: vec![1, 2], valid: true });
@@ -182,7 +189,7 @@ fn a_disturbed_run_is_tried_three_times_and_every_attempt_is_kept() {
 }
 
 #[test]
-fn a_box_that_dies_ends_a_valid_run_without_figures_and_the_others_go_on() {
+fn dead_box_gives_valid_run_without_metrics() {
     let mut bench = Bench::new();
     let dies = Err(BackendError::BoxDied("sendbox-0-forward ended (101)".into()));
     let done = bench.run(vec![Ok(true), dies]).unwrap();
@@ -190,7 +197,7 @@ fn a_box_that_dies_ends_a_valid_run_without_figures_and_the_others_go_on() {
     let run = bench.store.run(2).unwrap();
     assert!(run.is_valid() && run.died() == Some("sendbox-0-forward ended (101)"));
     assert_eq!(run.metrics.0.into_iter().collect::<Vec<_>>(), [("boxes_died".into(), 1.0)]);
-    assert!(bench.log[3].contains("counts against the boxes: sendbox-0"), "{:?}", bench.log);
+    assert!(bench.log[3].contains("receivebox or agent ended: sendbox-0"), "{:?}", bench.log);
     assert_eq!(bench.run(vec![]).unwrap(), done);
 }
 
@@ -209,7 +216,7 @@ fn an_interrupted_invocation_resumes() {
 }
 
 #[test]
-fn a_run_that_always_fails_stops_everything_with_its_reason() {
+fn failing_run_stops_everything_with_reason() {
     let mut bench = Bench::new();
     let fails = || Err(BackendError::Failed("link died".into()));
     let error = bench.run(vec![fails(), fails(), fails()]).unwrap_err().to_string();
@@ -223,7 +230,7 @@ fn a_run_that_always_fails_stops_everything_with_its_reason() {
 }
 
 #[test]
-fn what_was_rejected_is_left_to_a_later_call_but_no_simulation_and_nothing_that_failed() {
+fn only_rejected_emulations_wait_for_later_call() {
     let attempt = |valid, failed| Attempt { id: 1, valid, failed };
     let (valid, rejected, failed) =
         (attempt(true, false), attempt(false, false), attempt(false, true));
@@ -249,6 +256,38 @@ fn logs_are_kept_when_asked() {
     assert_eq!(kept, 5);
 }
 
+#[test]
+fn arms_of_a_seed_run_again_together() {
+    let mut bench = Bench { makes_groups: true, ..Bench::new() };
+    let done = bench.run(vec![Ok(false), Ok(true)]).unwrap();
+    let ids: Vec<_> = done.iter().map(|done| done.ids.clone()).collect();
+    assert_eq!(ids, [vec![1, 3], vec![2, 4], vec![5], vec![6]]);
+    assert!(done.iter().all(|done| done.valid));
+    assert_eq!(bench.run(vec![]).unwrap(), done);
+    assert!(bench.log.iter().all(|line| line.ends_with("reused")), "{:?}", bench.log);
+}
+
+#[test]
+fn interrupted_group_leaves_none_of_its_runs() {
+    let mut bench = Bench { makes_groups: true, ..Bench::new() };
+    let gone = Err(BackendError::Unavailable("no root".into()));
+    assert!(bench.run(vec![Ok(true), Ok(true), Ok(true), gone]).is_err());
+    assert_eq!(bench.store.run_ids().unwrap(), [1, 2]);
+    let done = bench.run(vec![]).unwrap();
+    assert!(done.iter().all(|done| done.valid && done.ids.len() == 1));
+}
+
+#[test]
+fn failed_group_counts_for_each_arm() {
+    let mut bench = Bench { makes_groups: true, ..Bench::new() };
+    let fails = || Err(BackendError::Failed("link died".into()));
+    let error = bench.run(vec![fails(), fails(), fails()]).unwrap_err().to_string();
+    assert!(error.contains("failed at attempt 3, the last: link died"), "{error}");
+    assert_eq!(bench.store.run_ids().unwrap().len(), 6);
+    let done = bench.run(vec![]).unwrap();
+    assert!(done[..2].iter().all(|done| !done.valid) && done[2..].iter().all(|done| done.valid));
+}
+
 /// All rows of a store but the machine's.
 fn contents(store: &Store) -> String {
     let mut text = Vec::new();
@@ -269,7 +308,7 @@ fn contents(store: &Store) -> String {
 }
 
 #[test]
-fn a_store_does_not_tell_how_many_runs_went_at_a_time() {
+fn store_is_independent_of_parallelism() {
     let stores = [1, 3].map(|jobs| {
         let mut bench = Bench::new();
         bench.options.jobs = jobs;
@@ -289,7 +328,7 @@ fn a_store_does_not_tell_how_many_runs_went_at_a_time() {
 }
 
 #[test]
-fn a_job_that_cannot_be_run_stops_the_others_too_and_what_came_before_it_stays() {
+fn impossible_job_stops_later_jobs_only() {
     let mut bench = Bench::new();
     bench.options.jobs = 2;
     let gone = || Err(BackendError::Unavailable("no root".into()));

@@ -136,7 +136,9 @@ mod tests {
     use super::*;
     use crate::packet::Range;
 
+    /// Nanoseconds per millisecond.
     const MS: u64 = 1_000_000;
+    /// Least round trip in ns.
     const MIN_RTT: u64 = 40 * MS;
 
     fn at(ms: u64) -> Timestamp {
@@ -190,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lost_retransmission_is_lost_again_when_a_later_one_is_delivered() {
+    fn retransmission_is_lost_once_a_later_one_arrives() {
         let mut board = board(10);
         assert_eq!(ack(&mut board, 50, 0, &[(3, 10)]), [0, 1, 2]);
         // The first repair is lost too, the second arrives.
@@ -204,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn a_probe_is_neither_a_loss_nor_a_second_segment_in_flight_until_it_is_lost() {
+    fn probe_changes_no_counts_until_lost() {
         let mut board = board(4);
         assert_eq!(board.send_probe(sent(100)), 3);
         assert!(!board.has_lost() && board.in_flight() == 4 && board.next_lost().is_none());
@@ -218,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn losses_taken_back_are_in_flight_and_can_be_lost_again() {
+    fn undone_losses_return_to_flight() {
         let mut board = board(10);
         assert_eq!(ack(&mut board, 50, 0, &[(5, 6)]), [0, 1, 2, 3, 4]);
         board.take_losses_back();
@@ -228,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn a_timeout_resends_the_head_and_what_is_overdue() {
+    fn timeout_resends_head_and_overdue_segments() {
         let mut board = board(10);
         ack(&mut board, 41, 1, &[]);
         board.lose_timed_out(at(45));

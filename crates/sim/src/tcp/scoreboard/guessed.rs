@@ -72,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn duplicates_count_as_segments_above_the_head_and_a_guess_on_the_head_moves_up() {
+    fn duplicates_count_as_segments_above_head() {
         let mut board = board(10);
         (0..3).for_each(|_| board.guess_arrival());
         assert_eq!((board.sacked, board.in_flight()), (3, 7));
@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_guessed_is_delivered_when_it_is_acknowledged_and_forgotten_at_a_timeout() {
+    fn guesses_end_with_acks_or_timeout() {
         let mut board = board(10);
         (0..4).for_each(|_| board.guess_arrival());
         assert_eq!(board.acknowledge(0, &[]).delivered, 0);

@@ -26,7 +26,7 @@ fn check(board: &Scoreboard) {
 }
 
 #[test]
-fn three_segments_sacked_above_a_hole_make_it_lost() {
+fn three_sacks_above_a_hole_mark_it_lost() {
     let mut board = board(10);
     assert_eq!(board.acknowledge(0, &[block(1, 3)]).lost, 0);
     assert!(!board.is_head_lost());
@@ -42,7 +42,7 @@ fn three_segments_sacked_above_a_hole_make_it_lost() {
 }
 
 #[test]
-fn next_seg_gives_the_holes_in_order_and_each_once() {
+fn next_seg_returns_each_hole_once_in_order() {
     let mut board = board(12);
     board.acknowledge(0, &[block(1, 2), block(4, 5), block(8, 12)]);
     let mut holes = Vec::new();
@@ -57,7 +57,7 @@ fn next_seg_gives_the_holes_in_order_and_each_once() {
 }
 
 #[test]
-fn rule_3_takes_what_is_not_yet_lost_below_the_highest_sack() {
+fn rule_3_sends_unlost_segments_below_highest_sack() {
     let mut board = board(8);
     board.acknowledge(0, &[block(3, 4), block(6, 7)]);
     assert_eq!(board.next_lost(), None);
@@ -79,7 +79,7 @@ fn a_sacked_retransmission_leaves_the_pipe() {
 }
 
 #[test]
-fn a_timeout_loses_all_but_the_sacked_and_repairs_from_the_head() {
+fn timeout_loses_all_unsacked_segments() {
     let mut board = board(6);
     board.acknowledge(0, &[block(3, 5)]);
     assert_eq!(board.mark_all_lost(), 4);
@@ -102,7 +102,7 @@ fn a_cumulative_acknowledgement_clears_every_counter() {
 }
 
 #[test]
-fn only_segments_sent_once_tell_a_round_trip_time() {
+fn only_segments_sent_once_give_rtt_samples() {
     let mut board = board(5);
     board.acknowledge(0, &[block(1, 4)]);
     board.send_again(0, Sent { at: Timestamp::from_nanos(90), ..Sent::default() });

@@ -168,7 +168,7 @@ mod tests {
     use crate::tcp::stack::Tcp;
 
     #[test]
-    fn a_lost_tail_is_probed_for_after_two_round_trips_and_then_repaired() {
+    fn lost_tail_is_probed_after_two_rtts() {
         let mut it = Script::new(Tcp::LINUX, Some(10));
         assert_eq!(it.ack(100.0, 7, &[]), [0; 0]);
         // PTO = 2 x 50 + 2 ms after the acknowledgement; the timeout would have been 250 ms.
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn a_single_segment_is_probed_for_at_its_timeout_and_again_a_timeout_later() {
+    fn single_segment_is_probed_at_each_timeout() {
         // PTO = 2 x 50 + 200 ms exceeds the timeout of 50 + 200 ms.
         let mut it = Script::new(Tcp::LINUX, Some(1));
         assert_eq!(it.wait(400.0), [(300.0, vec![0])]);
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn a_probe_is_a_new_segment_where_the_window_is_full() {
+    fn probe_beyond_full_window_is_new_segment() {
         let mut it = Script::new(Tcp::LINUX, None);
         assert_eq!(it.wait(160.0), [(152.0, vec![10])]);
         assert_eq!(it.sender.in_flight_bytes().as_u64(), 11 * 1448);
@@ -201,14 +201,14 @@ mod tests {
     }
 
     #[test]
-    fn without_probes_a_lost_tail_waits_for_the_timeout() {
+    fn lost_tail_without_tlp_waits_for_timeout() {
         let mut it = Script::new(Tcp { tlp: false, ..Tcp::LINUX }, Some(10));
         it.ack(100.0, 7, &[]);
         assert_eq!(it.wait(400.0), [(350.0, vec![7])]);
     }
 
     #[test]
-    fn a_hole_that_is_not_filled_within_a_quarter_of_the_round_trip_is_repaired() {
+    fn hole_is_repaired_after_quarter_rtt() {
         let mut it = Script::new(Tcp::LINUX, None);
         // Limited transmit: 3 is SACKed, one new segment leaves.
         assert_eq!(it.ack(100.0, 0, &[(3, 4)]), [10]);
@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lost_retransmission_is_sent_again_when_something_sent_after_it_is_delivered() {
+    fn lost_retransmission_is_resent_after_later_delivery() {
         let mut it = Script::new(Tcp::LINUX, None);
         // 0 is lost: with three SACKed it is sent again at once, and new ones later.
         assert_eq!(it.ack(100.0, 0, &[(1, 4)]), [0]);

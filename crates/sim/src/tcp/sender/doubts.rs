@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn an_echo_of_the_original_takes_a_timeout_back() {
+    fn echo_of_original_undoes_timeout() {
         let mut it = timed_out();
         // The original's acknowledgement: 9 are in flight again, the window is 10 + 1.
         assert_eq!(it.ack(330.0, 1, &[]), [10, 11]);
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn new_segments_after_a_timeout_tell_that_it_was_spurious_without_timestamps() {
+    fn frto_detects_spurious_timeout_without_timestamps() {
         let mut it = timed_out();
         // The echo is the retransmission's: two new segments instead of repairs.
         assert_eq!(it.ack_echoing(330.0, 300.0, 1, &[]), [10, 11]);
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_segment_above_the_hole_confirms_the_timeout() {
+    fn new_segment_above_hole_confirms_timeout() {
         let mut it = timed_out();
         assert_eq!(it.ack_echoing(350.0, 300.0, 1, &[]), [10, 11]);
         assert_eq!(it.ack_echoing(400.0, 300.0, 1, &[(10, 11)]).first(), Some(&1));
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn an_echo_from_before_the_retransmission_ends_a_recovery_as_if_it_had_not_been() {
+    fn echo_before_retransmission_undoes_recovery() {
         let mut it = Script::new(TCP, None);
         it.ack(100.0, 0, &[(1, 4)]);
         it.ack(104.0, 10, &[]);
@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn a_repair_tells_a_round_trip_by_its_timestamp() {
+    fn timestamped_repair_gives_rtt_sample() {
         // Otherwise a path that has become longer than the timeout would never be measured.
         let mut it = timed_out();
         it.ack_echoing(500.0, 300.0, 1, &[]);

@@ -136,6 +136,7 @@ mod tests {
     use super::super::script::{Script, at};
     use crate::tcp::stack::Tcp;
 
+    /// Nanoseconds per second.
     const SECOND: u64 = 1_000_000_000;
 
     /// Ten segments of a receiver's twelve are out.
@@ -147,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn new_segments_go_up_to_the_edge_that_was_announced_last() {
+    fn new_segments_stop_at_last_announced_edge() {
         let mut it = script();
         assert_eq!(it.ack_with_window(100.0, 10, 12), [10, 11]);
         assert_eq!(it.ack_with_window(101.0, 10, 14), [12, 13]);
@@ -158,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn a_window_that_is_shut_is_probed_ever_more_seldom_until_it_opens() {
+    fn closed_window_is_probed_with_backoff() {
         let mut it = script();
         it.ack_with_window(100.0, 10, 12);
         // All is acknowledged but not read. RTO = 50 + 200 ms.
@@ -175,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn a_window_that_is_full_keeps_the_congestion_window_from_growing_and_from_falling() {
+    fn full_receive_window_freezes_congestion_window() {
         let mut it = script();
         let mut windows = Vec::new();
         for round in 1..20 {

@@ -7,6 +7,7 @@ use forebay_core::units::Duration;
 
 use super::*;
 
+/// Nanoseconds per millisecond.
 const MS: u64 = 1_000_000;
 
 fn at(ms: u64) -> Timestamp {
@@ -87,7 +88,7 @@ fn the_initial_window_leaves_after_one_round_trip() {
 }
 
 #[test]
-fn an_acknowledgement_of_what_was_never_sent_changes_nothing() {
+fn ack_of_unsent_data_is_ignored() {
     let (mut bench, sent) = Bench::new(Tcp::LINUX, None);
     assert_eq!(sent.len(), 10);
     assert_eq!(bench.ack(20, 11, &[]), [0; 0]);
@@ -114,7 +115,7 @@ fn a_recovery_repairs_tells_and_reduces() {
 }
 
 #[test]
-fn a_partial_acknowledgement_sends_the_next_hole_in_ns3_whatever_the_window_says() {
+fn ns3_partial_ack_resends_hole_beyond_window() {
     let by_prr = Tcp { newreno_partial_acks: false, ..Tcp::NS3 };
     for (tcp, repaired) in [(Tcp::NS3, vec![1]), (by_prr, vec![])] {
         let (mut bench, _) = Bench::new(tcp, None);
@@ -126,7 +127,7 @@ fn a_partial_acknowledgement_sends_the_next_hole_in_ns3_whatever_the_window_says
 }
 
 #[test]
-fn without_sack_duplicates_are_taken_for_arrivals_and_partial_acknowledgements_for_losses() {
+fn without_sack_duplicates_count_as_arrivals() {
     let (mut bench, _) = Bench::new(Tcp { sack: false, ..Tcp::NS3 }, None);
     // Segments 0 and 3 are lost. Limited transmit, as with SACK.
     assert_eq!([bench.ack(20, 0, &[]), bench.ack(20, 0, &[])], [[10], [11]]);
@@ -146,7 +147,7 @@ fn without_sack_duplicates_are_taken_for_arrivals_and_partial_acknowledgements_f
 }
 
 #[test]
-fn without_sack_the_head_goes_out_again_with_a_recovery_though_it_was_sent_again_before() {
+fn without_sack_new_recovery_resends_head() {
     let (mut bench, _) = Bench::new(Tcp { sack: false, ..Tcp::NS3 }, None);
     // Two duplicates are taken for the arrival of 1 and 2. The reordered 0 arrives, so one of the duplicates
     // was for another segment. The head, 1, is then taken for lost.
@@ -159,7 +160,7 @@ fn without_sack_the_head_goes_out_again_with_a_recovery_though_it_was_sent_again
 }
 
 #[test]
-fn without_sack_a_duplicate_that_stands_for_no_segment_lets_none_out() {
+fn without_sack_surplus_duplicate_sends_nothing() {
     let (mut bench, _) = Bench::new(Tcp { sack: false, ..Tcp::NS3 }, Some(14_480));
     // After nine duplicates, all segments above the head count as arrived.
     (0..9).for_each(|_| _ = bench.ack(20, 0, &[]));
@@ -189,7 +190,7 @@ impl CongestionControl for Yielding {
 }
 
 #[test]
-fn a_window_lowered_in_a_recovery_is_in_force_in_ns3_until_prr_computes_the_next() {
+fn ns3_lowered_window_holds_until_next_prr() {
     for obeys_in_recovery in [true, false] {
         let tcp = Tcp { obeys_in_recovery, ..Tcp::NS3 };
         let mut sender = Sender::new(tcp, Box::new(Yielding(0, false)), None);
@@ -230,7 +231,7 @@ impl CongestionControl for Paced {
 }
 
 #[test]
-fn in_ns3_neither_the_first_window_nor_a_repair_that_goes_at_once_keeps_to_the_pace() {
+fn ns3_first_window_and_immediate_repair_are_unpaced() {
     let begun = |tcp: Tcp| {
         let mut sender = Sender::new(tcp, Box::new(Paced::default()), None);
         sender.start();
@@ -259,7 +260,7 @@ fn in_ns3_neither_the_first_window_nor_a_repair_that_goes_at_once_keeps_to_the_p
 }
 
 #[test]
-fn the_round_trip_of_the_handshake_is_told_in_ns3_before_anything_is_sent() {
+fn ns3_reports_handshake_rtt_before_sending() {
     let first = |tells_handshake| {
         let told = Arc::default();
         let algorithm = Paced(0, Arc::clone(&told));
@@ -277,7 +278,7 @@ fn the_round_trip_of_the_handshake_is_told_in_ns3_before_anything_is_sent() {
 }
 
 #[test]
-fn a_timeout_begins_anew_with_one_segment_and_doubles() {
+fn timeout_restarts_with_one_segment_and_doubles() {
     let (mut bench, _) = Bench::new(Tcp::NS3, None);
     bench.sender.on_timeout(at(1010));
     assert_eq!(bench.told(), ["acked 0 in flight 10", "Rto"]);
@@ -331,7 +332,7 @@ fn a_pause_is_told_with_its_length() {
 }
 
 #[test]
-fn a_closed_flow_repairs_what_it_sent_and_no_more() {
+fn closed_flow_only_repairs_sent_segments() {
     let (mut bench, _) = Bench::new(Tcp::NS3, None);
     bench.sender.close();
     let sent = [2, 3, 4].map(|end| bench.ack(20, 0, &[(1, end)]));
@@ -340,7 +341,7 @@ fn a_closed_flow_repairs_what_it_sent_and_no_more() {
 }
 
 #[test]
-fn a_lost_request_is_sent_again_after_the_stack_s_first_timeout() {
+fn lost_request_is_resent_after_initial_timeout() {
     let algorithm = Fixed(Arc::default(), 0, 0);
     let mut sender = Sender::new(Tcp::LINUX, Box::new(algorithm), None);
     sender.start();

@@ -22,7 +22,7 @@ fn grown(tcp: Tcp) -> Script {
 }
 
 #[test]
-fn a_pause_of_a_timeout_halves_the_window_and_longer_ones_more() {
+fn idle_timeouts_halve_the_window() {
     // The timeout is 50 + 200 ms; the last segment left at 150 ms.
     for (resumes_ms, sent) in [(400.0, 80), (401.0, 40), (651.0, 20), (2000.0, 10)] {
         let mut it = grown(Tcp::LINUX);
@@ -33,7 +33,7 @@ fn a_pause_of_a_timeout_halves_the_window_and_longer_ones_more() {
 }
 
 #[test]
-fn a_window_of_which_little_is_used_falls_and_does_not_grow() {
+fn underused_window_decays() {
     let mut it = grown(Tcp::LINUX);
     let mut windows = Vec::new();
     for round in 0..12 {
@@ -47,7 +47,7 @@ fn a_window_of_which_little_is_used_falls_and_does_not_grow() {
 }
 
 #[test]
-fn what_is_in_flight_at_the_end_of_a_full_window_still_lets_it_grow() {
+fn flight_of_full_window_still_allows_growth() {
     let mut it = Script::new(Tcp::LINUX, Some(15));
     assert_eq!(it.ack(100.0, 3, &[]), [10, 11, 12, 13, 14]);
     // 12 of 13 are out, but the ten that filled the window are not acknowledged.
@@ -76,7 +76,7 @@ fn marks_halve_the_window_once_a_round_trip() {
 }
 
 #[test]
-fn a_mark_and_a_loss_in_one_window_reduce_it_once_and_the_echo_ends() {
+fn mark_and_loss_in_one_window_reduce_once() {
     let tcp = Tcp { ecn: EcnMode::Classic, ack_every: 1, ..Tcp::LINUX };
     // Of ten segments the first is lost; the mark is seen before its recovery begins, or in it.
     for marked in [1, 8] {
@@ -107,7 +107,7 @@ fn a_mark_and_a_loss_in_one_window_reduce_it_once_and_the_echo_ends() {
 }
 
 #[test]
-fn a_mark_before_a_timeout_reduces_no_further_and_is_answered() {
+fn mark_before_timeout_is_answered_without_reduction() {
     let tcp = Tcp { ecn: EcnMode::Classic, tlp: false, ..Tcp::LINUX };
     let mut it = Script::new(tcp, None);
     assert_eq!(it.wait(320.0), [(300.0, vec![0])]);

@@ -124,9 +124,9 @@ impl Criterion {
     fn check(&self, plans: &BTreeMap<&str, Plan>) -> Result<()> {
         let texts = [&self.documentation, &self.not_applicable];
         let answers = texts.into_iter().flatten().count() + usize::from(!self.tests.is_empty());
-        ensure!(answers == 1, "one of test, documentation and not_applicable is needed");
+        ensure!(answers == 1, "expected one of test, documentation and not_applicable");
         let is_tested = !self.tests.is_empty();
-        ensure!(is_tested || self.leaves_open.is_none(), "leaves_open: allowed beside tests");
+        ensure!(is_tested || self.leaves_open.is_none(), "leaves_open: allowed only with tests");
         let checked =
             |test: &Test| test.check(plans).with_context(|| format!("test {:?}", test.text));
         self.tests.iter().try_for_each(checked)

@@ -138,8 +138,8 @@ impl Criteria {
             let head = [section.clone(), title.clone(), level.word().into()].into_iter();
             head.chain(self.algorithms.iter().map(|it| finding.word(it).into())).collect()
         };
-        let caption = "Met where the median of the seeds meets every bound of the criterion, not met where the whole \
-                       interval lies outside of one, open otherwise.";
+        let caption = "Met: the median of the seeds meets every bound of the criterion. Not met: the whole interval lies \
+                       outside of a bound. Open: otherwise.";
         PageTable {
             columns: columns.chain(self.algorithms.iter().cloned()).collect(),
             rows: self.findings.iter().map(row).collect(),
@@ -153,7 +153,7 @@ impl Criteria {
             return String::new();
         }
         format!(
-            " Replaced here: {}. The bounds are for the plans as they are, and may mean nothing of these runs.",
+            " Replaced here: {}. The bounds are for the unchanged plans and may mean nothing for these runs.",
             self.replaced.join(", ")
         )
     }
@@ -172,7 +172,7 @@ impl Criteria {
             columns: columns.map(String::from).to_vec(),
             rows: self.known.iter().map(row).collect(),
             caption: format!(
-                "{reproduced} of {} published verdicts are found here.",
+                "{reproduced} of {} published verdicts are reproduced here.",
                 self.known.len()
             ),
         }

@@ -33,7 +33,7 @@ fn page(
     let runs: usize = experiments.iter().map(|experiment| experiment.runs).sum();
     let lead = format!(
         "{} by the evaluation criteria of RFC 9743 (BCP 133), {runs} runs. The RFC sets no thresholds: the bounds here are \
-         this project's, and each stands beside what was found.{}",
+         this project's. Tables show each bound next to the result.{}",
         criteria.algorithms.join(", "),
         criteria.replaced_words()
     );
@@ -49,8 +49,8 @@ fn page(
 fn at_a_glance(criteria: &Criteria) -> PageSection {
     let mut blocks = vec![Block::Table(criteria.table())];
     if !criteria.known.is_empty() {
-        let text = "What others have published of these algorithms, beside what is found here: a suite that did not find \
-                    what is known would be no evidence.";
+        let text = "Published results for these algorithms, next to the results here. A suite that did not reproduce known \
+                    results would be no evidence.";
         blocks.push(Block::Text(text.into()));
         blocks.push(Block::Table(criteria.known_table()));
     }
@@ -91,7 +91,7 @@ fn specifications(criteria: &Criteria) -> Block {
         vec![name.clone(), known.map_or("-".into(), |algorithm| algorithm.sources.join("; "))]
     };
     let rows = criteria.algorithms.iter().map(row).collect();
-    block(&["algorithm", "specified in"], rows, "Sources of the implementation that was tested.")
+    block(&["algorithm", "specified in"], rows, "Sources of the tested implementation.")
 }
 
 /// Table with a row for each test and a column for each algorithm.
@@ -105,8 +105,7 @@ fn tests(finding: &Finding, criteria: &Criteria) -> PageTable {
         head.into_iter().chain(criteria.algorithms.iter().map(answer)).collect()
     };
     let caption = format!(
-        "Median of the seeds with its {INTERVAL_WORDS}, in the cell where it is worst. Not shown where a requested seed \
-         has no figure."
+        "Median of the seeds with its {INTERVAL_WORDS}, in the worst cell. Not shown if a requested seed has no figure."
     );
     PageTable {
         columns: columns.chain(criteria.algorithms.iter().cloned()).collect(),

@@ -57,7 +57,7 @@ fn answer(test: &Test, rival: impl Fn(&str, u64) -> Option<f64>) -> Answer {
 }
 
 #[test]
-fn every_section_of_the_rfc_is_a_criterion_and_every_plan_is_asked() {
+fn criteria_cover_all_rfc_sections_and_plans() {
     let criteria = Criterion::builtin().unwrap();
     let sections: Vec<&str> = criteria.iter().map(|it| it.section.as_str()).collect();
     assert_eq!(sections, SECTIONS);
@@ -88,7 +88,7 @@ fn every_section_of_the_rfc_is_a_criterion_and_every_plan_is_asked() {
 }
 
 #[test]
-fn what_criteria_cannot_be_judged_by_is_refused_by_name() {
+fn refuses_unjudgeable_criteria_by_name() {
     let refusal = |answer: &str| {
         let text = format!(
             "[[criterion]]\nsection = \"5.1.2\"\ntitle = \"t\"\nlevel = \"MUST\"\nasks = \"a\"\n{answer}"
@@ -100,11 +100,14 @@ fn what_criteria_cannot_be_judged_by_is_refused_by_name() {
     let plan = "plan = \"rfc9743/buffers\"";
     let value = "value = [\"links/forward/utilisation\"]";
     for (error, reason) in [
-        (refusal(""), "section 5.1.2: one of test, documentation and not_applicable is needed"),
-        (refusal("documentation = \"d\"\nnot_applicable = \"n\""), "one of test, documentation"),
+        (refusal(""), "section 5.1.2: expected one of test, documentation and not_applicable"),
+        (
+            refusal("documentation = \"d\"\nnot_applicable = \"n\""),
+            "expected one of test, documentation",
+        ),
         (
             refusal("documentation = \"d\"\nleaves_open = \"l\""),
-            "leaves_open: allowed beside tests",
+            "leaves_open: allowed only with tests",
         ),
         (refusal("lever = 1"), "unknown field `lever`"),
         (
@@ -131,7 +134,7 @@ fn what_criteria_cannot_be_judged_by_is_refused_by_name() {
 }
 
 #[test]
-fn the_worst_cell_is_judged_by_its_ratio_to_the_cell_beside_it() {
+fn judges_worst_ratio_to_compared_cell() {
     // Against itself Cubic gets 10; against BBR it gets 2 in the shallow buffer, and more elsewhere.
     let rival = |cell: &str, seed: u64| {
         let noise = 0.1 * seed as f64;
@@ -158,7 +161,7 @@ fn the_worst_cell_is_judged_by_its_ratio_to_the_cell_beside_it() {
 }
 
 #[test]
-fn without_runs_there_is_no_verdict_and_one_test_that_fails_decides() {
+fn one_failed_test_fails_the_criterion() {
     let not_run = Verdict::NotShown(Why::NotRun);
     let none = answer(&test(), |_, _| None);
     assert_eq!((none.worst.verdict, none.cells.len()), (not_run, 3));
@@ -203,7 +206,7 @@ fn without_runs_there_is_no_verdict_and_one_test_that_fails_decides() {
         unmet[0].starts_with("5.2.1, bbr: t ≥ 1.5: not met: 1.000 [1.000, 1.000], 6 seeds at"),
         "{unmet:?}"
     );
-    assert_eq!(found.known_table().caption, "1 of 2 published verdicts are found here.");
+    assert_eq!(found.known_table().caption, "1 of 2 published verdicts are reproduced here.");
     let contradictions: Vec<String> = found.contradictions().collect();
     assert_eq!(contradictions, ["5.2.1, bbr: t: met, published: not met (s)"]);
     let json = serde_json::to_value(&found).unwrap();
@@ -212,7 +215,7 @@ fn without_runs_there_is_no_verdict_and_one_test_that_fails_decides() {
 }
 
 #[test]
-fn a_seed_without_a_figure_leaves_a_cell_not_shown() {
+fn seed_without_figure_leaves_cell_not_shown() {
     let some = |cell: &str, seed: u64| (cell != "cubic limit=2bdp" || seed > 2).then_some(8.0);
     let found = answer(&test(), some);
     let AtCell { seeds, wanted, verdict, .. } = found.worst;
@@ -222,12 +225,12 @@ fn a_seed_without_a_figure_leaves_a_cell_not_shown() {
     plan.arms[0].name = "bbr".into();
     plan.seeds = "1..8".parse().unwrap();
     let found = Answer::of(&test(), "bbr", Some((&plan, &experiment)));
-    assert_eq!((found.worst.seeds, found.worst.wanted), (6, 8), "two that were asked for failed");
+    assert_eq!((found.worst.seeds, found.worst.wanted), (6, 8), "two of the requested runs failed");
     assert_eq!(found.worst.verdict, Verdict::NotShown(Why::NotRun));
 }
 
 #[test]
-fn what_is_compared_with_nothing_is_as_much_or_infinitely_much() {
+fn ratio_to_zero_is_one_or_infinite() {
     let beside_nothing = |goodput: f64| {
         move |cell: &str, _| Some(if cell.starts_with("cubic-cubic") { 0.0 } else { goodput })
     };
@@ -245,7 +248,7 @@ fn what_is_compared_with_nothing_is_as_much_or_infinitely_much() {
 }
 
 #[test]
-fn runs_with_replaced_values_are_compared_with_nothing_published() {
+fn replaced_values_omit_published_figures() {
     let known = Known { algorithm: "bbr".into(), verdict: Verdict::Failed, source: "s".into() };
     let criterion = || Criterion {
         tests: vec![Test { known: vec![known.clone()], ..test() }],
@@ -261,7 +264,7 @@ fn runs_with_replaced_values_are_compared_with_nothing_published() {
 }
 
 #[test]
-fn a_bound_is_shown_with_the_unit_of_what_is_bounded() {
+fn bound_is_shown_with_its_unit() {
     let of = |test: Test| test.bound_words();
     assert_eq!(of(test()), "≥ 0.5");
     assert_eq!(of(Test { beside: None, ..test() }), "≥ 0.5 Mbit/s");
@@ -276,7 +279,7 @@ fn a_bound_is_shown_with_the_unit_of_what_is_bounded() {
 }
 
 #[test]
-fn the_suite_can_be_simulated_and_fits_its_time() {
+fn suite_can_be_simulated_in_time() {
     let sim = backend::open("sim").unwrap();
     let mut packets = 0.0;
     for name in Suite::Rfc9743.plans() {
@@ -340,7 +343,7 @@ fn known_starvation_is_found() {
 }
 
 #[test]
-fn the_harm_of_bbr_to_cubic_in_a_shallow_buffer_is_found() {
+fn finds_bbr_harm_to_cubic_in_shallow_buffer() {
     let cells = ["cubic limit=0.5bdp", "cubic-cubic limit=0.5bdp"];
     reproduces(&simulated("rfc9743/competition", &cells, &["bbr"], &["stop=25s"]), 1);
 }

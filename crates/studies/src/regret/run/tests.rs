@@ -8,6 +8,7 @@ fn experiment(text: &str) -> Experiment {
     plan.experiment(&plan.arms[0], &plan.cells[0], 1).unwrap()
 }
 
+/// A plan with requests and a greedy flow; it stops after 2 s.
 const PLAN: &str = r#"
 name = "test"
 stop = "2s"

@@ -10,6 +10,7 @@ use forebay_scenario::Change;
 
 use super::*;
 
+/// Bytes of a full packet.
 const PACKET: u64 = 1500;
 
 #[derive(Clone, Debug, PartialEq)]
@@ -107,7 +108,7 @@ fn slow(delay_ms: u64) -> scenario::Link {
 }
 
 #[test]
-fn departures_do_not_depend_on_when_the_host_polls() {
+fn departures_are_independent_of_polling_times() {
     let arrivals = [0, 100, 200, 2_500, 9_000, 9_100];
     let run = |poll_every: Option<u64>| {
         let mut link = link(slow(5), 100);
@@ -135,7 +136,7 @@ fn departures_do_not_depend_on_when_the_host_polls() {
 }
 
 #[test]
-fn every_discipline_sees_virtual_time_however_late_the_host_is() {
+fn qdiscs_see_virtual_time_on_late_host() {
     let share = Ratio::new(0.05).unwrap();
     let full = ["sfq(limit=50p)", "drr(limit=50p)", "fifo(limit=50p)"];
     for queue in ["codel", "fq_codel", "pie", "red"].into_iter().chain(full) {
@@ -199,7 +200,7 @@ fn drops_and_marks_are_counted_by_reason() {
 }
 
 #[test]
-fn the_queue_is_asked_at_the_virtual_departures_in_order() {
+fn queue_is_polled_at_virtual_departures_in_order() {
     let mut link = link(slow(0), 100);
     for at in [0, 10, 20] {
         link.offer(us(at), Sized(PACKET), &mut ignore);
@@ -209,7 +210,7 @@ fn the_queue_is_asked_at_the_virtual_departures_in_order() {
 }
 
 #[test]
-fn an_arrival_meets_the_queue_as_it_stands_after_all_earlier_departures() {
+fn arrival_sees_queue_after_earlier_departures() {
     let mut link = link(slow(0), 2);
     let mut dropped = Vec::new();
     let mut backlogs = Vec::new();
@@ -225,7 +226,7 @@ fn an_arrival_meets_the_queue_as_it_stands_after_all_earlier_departures() {
 }
 
 #[test]
-fn a_busy_link_keeps_its_rate_to_the_nanosecond() {
+fn busy_link_keeps_its_rate_exactly() {
     // 1514 bytes take 126,166.67 ns at 96 Mbit/s: three packets take 378.5 us.
     let config = scenario::Link { service: Service::Rate(Rate::from_mbit_per_sec(96)), ..slow(0) };
     let mut link = link(config, 1000);
@@ -240,7 +241,7 @@ fn a_busy_link_keeps_its_rate_to_the_nanosecond() {
 }
 
 #[test]
-fn a_new_rate_holds_from_the_next_packet_on() {
+fn new_rate_applies_from_next_packet() {
     let mut config = slow(0);
     let change = |at_ms, mbit| Change {
         at: Duration::from_millis(at_ms),
@@ -301,7 +302,7 @@ fn jitter_keeps_the_order_where_packets_overtake() {
 }
 
 #[test]
-fn the_timer_is_when_the_next_packet_comes_through() {
+fn timer_is_set_to_next_delivery() {
     let mut link = link(slow(7), 100);
     assert_eq!(link.next_timer(), None);
     link.offer(us(100), Sized(PACKET), &mut ignore);
@@ -316,7 +317,7 @@ fn the_timer_is_when_the_next_packet_comes_through() {
 }
 
 #[test]
-fn loss_comes_before_the_queue_at_its_share_and_repeats() {
+fn loss_precedes_queue_and_is_reproducible() {
     let run = |seed| {
         let loss = Ratio::new(0.1).unwrap();
         let config = scenario::Link { service: Service::Unlimited, loss, ..slow(0) };
@@ -387,7 +388,7 @@ fn a_held_packet_is_overtaken_by_exactly_k() {
 }
 
 #[test]
-fn a_held_packet_with_nothing_behind_it_is_released_in_time() {
+fn held_packet_without_successor_is_released() {
     let config = scenario::Link { reorder: Ratio::ONE, reorder_packets: 3, ..slow(10) };
     let mut link = link(config, 100);
     link.offer(us(0), Sized(PACKET), &mut ignore);
@@ -448,7 +449,7 @@ fn traces_set_delay_and_rate_from_the_start() {
 }
 
 #[test]
-fn a_delivery_tells_whether_the_link_was_busy_before_it() {
+fn delivery_reports_whether_link_was_busy() {
     let mut link = link(slow(0), 10);
     for at in [0, 0, 500, 5_000] {
         link.offer(us(at), Sized(PACKET), &mut ignore);
@@ -458,7 +459,7 @@ fn a_delivery_tells_whether_the_link_was_busy_before_it() {
 }
 
 #[test]
-fn a_queue_that_gives_nothing_until_later_is_asked_again_then() {
+fn delaying_queue_is_polled_again_when_due() {
     let mut link = link(slow(0), 10);
     link.qdisc.closed_until = us(5_000);
     link.offer(us(0), Sized(PACKET), &mut ignore);
@@ -468,7 +469,7 @@ fn a_queue_that_gives_nothing_until_later_is_asked_again_then() {
 }
 
 #[test]
-fn what_comes_in_goes_out_is_given_up_or_is_held() {
+fn packets_are_delivered_dropped_or_held() {
     let streams = Streams::new(5);
     let mut stream = streams.stream("test");
     let share = |share| Ratio::new(share).unwrap();
@@ -490,7 +491,7 @@ fn what_comes_in_goes_out_is_given_up_or_is_held() {
 }
 
 #[test]
-fn a_packet_chosen_to_be_lost_changes_no_other_packets_fate() {
+fn forced_loss_changes_no_other_packet() {
     let share = Ratio::new(0.2).unwrap();
     let config = scenario::Link { loss: share, reorder: share, ..slow(0) };
     let run = |chosen: fn(u64) -> bool| {

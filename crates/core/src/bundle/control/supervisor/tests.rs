@@ -107,7 +107,7 @@ fn limits_that_deliver_as_much_are_kept() {
 }
 
 #[test]
-fn half_of_the_rate_ends_shaping_within_a_second() {
+fn half_the_rate_ends_shaping_within_a_second() {
     let mut bench = Bench::shaping();
     // The rate varies, as it does in competition with responsive flows.
     let from_s = bench.now_s;
@@ -116,7 +116,7 @@ fn half_of_the_rate_ends_shaping_within_a_second() {
         bench.run(0.1, LINK * share, 30.0, 1.0);
         assert!(bench.now_s < from_s + 1.5, "{:?}", bench.changes);
     }
-    assert_eq!(bench.supervisor.reason, "less is delivered under limits");
+    assert_eq!(bench.supervisor.reason, "limits reduced the delivered rate");
 }
 
 #[test]
@@ -162,7 +162,7 @@ fn the_floor_is_no_slower_link() {
 }
 
 #[test]
-fn a_box_idle_at_times_learns_no_constant_rate() {
+fn intermittently_idle_box_learns_no_constant_rate() {
     let mut bench = Bench::shaping();
     let reference = bench.supervisor.reference.rate();
     bench.run(20.0, LINK * 0.69, 0.0, 0.7);
@@ -184,5 +184,5 @@ fn a_backlog_of_requests_that_grows_ends_shaping() {
     bench.backlog = ByteCount::new(LINK as u64 / 5);
     bench.run(15.0, LINK, 0.0, 0.5);
     assert!(bench.is_passing());
-    assert_eq!(bench.supervisor.reason, "packets wait longer under limits");
+    assert_eq!(bench.supervisor.reason, "limits lengthened the delay");
 }

@@ -126,7 +126,7 @@ fn a_flow_whose_hashes_come_again_stays_matched() {
 }
 
 #[test]
-fn control_is_given_up_over_packets_that_cannot_be_told_apart() {
+fn control_is_given_up_over_indistinguishable_packets() {
     // The fewer boundaries a hash makes, the further the epoch size has to shrink.
     for zeros in [0, 1, 3, 6, 30] {
         let mut path = Path::new();
@@ -138,7 +138,7 @@ fn control_is_given_up_over_packets_that_cannot_be_told_apart() {
         path.send_for(Duration::from_secs(4), |_| equal);
         let Decision { rate, state, reason, .. } = path.control.decision();
         assert_eq!((rate, state), (None, "no_reports"), "{zeros}");
-        assert_eq!(reason, "packets leave that cannot be told apart", "{zeros}");
+        assert_eq!(reason, "packets are too similar to match reports to them", "{zeros}");
         path.send_for(Duration::from_secs(2), unique);
         assert_eq!(path.control.decision().state, "constant", "{zeros}");
         assert!(path.control.rate().is_some(), "{zeros}");

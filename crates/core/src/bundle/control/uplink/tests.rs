@@ -41,7 +41,7 @@ fn divided(config: &UplinkConfig, demands_mbit: &[u64]) -> Vec<u64> {
 }
 
 #[test]
-fn siblings_share_by_weight_and_have_first_what_one_leaves() {
+fn siblings_share_by_weight_and_get_spare_first() {
     assert_eq!(divided(&drawn(), &[100, 100, 100]), [50, 25, 25]);
     assert_eq!(divided(&drawn(), &[100, 0, 100]), [75, 0, 25]);
     assert_eq!(divided(&drawn(), &[0, 0, 100]), [0, 0, 100]);
@@ -52,7 +52,7 @@ fn siblings_share_by_weight_and_have_first_what_one_leaves() {
 }
 
 #[test]
-fn a_guarantee_holds_beside_any_weight_and_what_is_not_asked_for_is_lent() {
+fn guarantee_holds_at_any_weight_and_is_lent() {
     let guaranteed = Share { guarantee: Some(mbit(30)), ..share(1) };
     let config = flat(mbit(100), &[guaranteed, share(9)]);
     assert_eq!(divided(&config, &[100, 100]), [30, 70]);
@@ -63,7 +63,7 @@ fn a_guarantee_holds_beside_any_weight_and_what_is_not_asked_for_is_lent() {
 }
 
 #[test]
-fn no_more_than_its_max_rate_is_had_or_asked_for() {
+fn max_rate_bounds_share_and_demand() {
     let bounded = Share { max_rate: Some(mbit(20)), ..share(3) };
     let config = flat(mbit(100), &[bounded, share(1)]);
     assert_eq!(divided(&config, &[100, 100]), [20, 80]);
@@ -74,7 +74,7 @@ fn no_more_than_its_max_rate_is_had_or_asked_for() {
 }
 
 #[test]
-fn what_makes_no_tree_is_refused_by_place_and_key() {
+fn invalid_tree_is_refused_by_place_and_key() {
     let guarantee = |rate: u64| Share { guarantee: Some(mbit(rate)), ..share(1) };
     type Edit<'a> = &'a dyn Fn(&mut UplinkConfig);
     let edits: [(&str, Edit<'_>); 10] = [
@@ -116,7 +116,7 @@ fn what_makes_no_tree_is_refused_by_place_and_key() {
 }
 
 #[test]
-fn a_successor_keeps_what_is_known_of_the_bundles_that_stay() {
+fn successor_keeps_state_of_remaining_bundles() {
     let mut bench = Bench::new(&flat(mbit(100), &[share(1), share(1)]));
     bench.run(500, &[mbit(200), mbit(200)]);
     let config = flat(mbit(80), &[share(1), share(3), share(1)]);
@@ -131,7 +131,7 @@ fn a_successor_keeps_what_is_known_of_the_bundles_that_stay() {
 }
 
 #[test]
-fn idle_bundles_may_begin_at_a_tenth_of_a_narrow_group_and_none_faster_than_its_own_limit() {
+fn idle_bundle_starts_at_tenth_within_its_limit() {
     let kbit = |rate: u64| Rate::from_bits_per_sec(rate * 1000);
     let limited = |rate: u64| Share { max_rate: Some(kbit(rate)), ..share(1) };
     let mut config = flat(mbit(100), &[share(1), share(1), limited(300), share(1)]);
@@ -187,7 +187,7 @@ impl Bench {
 }
 
 #[test]
-fn what_a_bundle_does_not_send_is_sent_by_the_others() {
+fn unused_share_goes_to_other_bundles() {
     let mut bench = Bench::new(&flat(mbit(96), &[share(3), share(1)]));
     bench.run(200, &[mbit(200), mbit(200)]);
     let both = bench.rates(1000, &[mbit(200), mbit(200)]);
@@ -204,7 +204,7 @@ fn what_a_bundle_does_not_send_is_sent_by_the_others() {
 /// 1,000 bundles on 500 Mbit/s, in two regions of two departments each. 50 bundles have more to send than the
 /// line carries. Every seventh of these has a guarantee, and every eleventh is limited below its share.
 #[test]
-fn of_a_thousand_bundles_those_that_send_have_their_shares_within_two_percent() {
+fn thousand_bundles_get_active_shares_within_two_percent() {
     let groups = [(None, 3), (None, 1), (Some(0), 2), (Some(0), 1), (Some(1), 1), (Some(1), 1)];
     let groups: Vec<Member> = groups.map(|(group, weight)| member(group, weight)).to_vec();
     let bundle = |place: usize| {
@@ -241,7 +241,7 @@ fn of_a_thousand_bundles_those_that_send_have_their_shares_within_two_percent() 
 }
 
 #[test]
-fn a_bundle_that_begins_does_not_wait_for_the_tick() {
+fn starting_bundle_does_not_wait_for_the_tick() {
     let mut bench = Bench::new(&flat(mbit(96), &[share(1), share(1)]));
     bench.run(300, &[mbit(200), Rate::ZERO]);
     let before = bench.uplink.ceiling(1).rate;
@@ -325,7 +325,7 @@ fn below(config: &UplinkConfig, given: &[Rate], node: usize) -> u64 {
 
 proptest! {
     #[test]
-    fn bounds_hold_and_nothing_is_left_that_somebody_asks_for((config, demands) in asked()) {
+    fn bounds_hold_and_demanded_rate_is_fully_given((config, demands) in asked()) {
         let given = Tree::new(&config).unwrap().divide(&demands);
         let total = below(&config, &given, 0);
         prop_assert!(total <= config.rate.as_bits_per_sec());
@@ -340,7 +340,7 @@ proptest! {
     }
 
     #[test]
-    fn nobody_has_more_by_weight_than_one_who_asks_for_more((config, demands) in asked()) {
+    fn unsatisfied_member_has_the_largest_share_by_weight((config, demands) in asked()) {
         let tree = Tree::new(&config).unwrap();
         let given = tree.divide(&demands);
         let of = |node: usize| match node.checked_sub(1 + config.groups.len()) {
@@ -365,7 +365,7 @@ proptest! {
                 let guaranteed = guaranteed(&config, other + 1, &demands);
                 let fair = of(one + 1) / u64::from(member.share.weight) + 1;
                 let most = (fair * u64::from(sibling.share.weight)).max(guaranteed);
-                prop_assert!(of(other + 1) <= most + ROUNDING, "{one} beside {other}: {given:?}");
+                prop_assert!(of(other + 1) <= most + ROUNDING, "{one} and {other}: {given:?}");
             }
         }
     }

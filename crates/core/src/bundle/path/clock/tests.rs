@@ -54,7 +54,7 @@ fn sawtooth(now_s: f64) -> f64 {
 }
 
 #[test]
-fn nothing_is_corrected_where_clocks_agree_whatever_queues_do() {
+fn agreeing_clocks_are_not_corrected_whatever_the_queue() {
     let mut bench = Bench::new();
     bench.run(20.0, sawtooth, |_| 0.0);
     let sine = |now_s: f64| 0.025 - 0.025 * libm::cos(now_s * core::f64::consts::TAU / 10.0);
@@ -68,7 +68,7 @@ fn nothing_is_corrected_where_clocks_agree_whatever_queues_do() {
 }
 
 #[test]
-fn drift_is_found_to_a_few_parts_in_a_hundred_thousand() {
+fn drift_is_found_within_tens_of_ppm() {
     for ppm in [-1000.0, -300.0, -100.0, 100.0, 300.0, 1000.0, 2600.0] {
         let mut bench = Bench::new();
         bench.run(20.0, sawtooth, |now_s| ppm * 1e-6 * now_s);
@@ -82,7 +82,7 @@ fn drift_is_found_to_a_few_parts_in_a_hundred_thousand() {
 }
 
 #[test]
-fn a_slew_of_a_tenth_and_its_end_are_followed_within_a_second() {
+fn slew_and_its_end_are_followed_within_seconds() {
     for share in [-0.1, 0.1] {
         let mut bench = Bench::new();
         let ahead_s = |now_s: f64| share * (now_s - 5.0).clamp(0.0, 20.0);
@@ -107,7 +107,7 @@ fn a_slew_of_a_tenth_and_its_end_are_followed_within_a_second() {
 }
 
 #[test]
-fn a_step_is_taken_out_and_meanwhile_no_report_is_believed() {
+fn step_is_removed_and_reports_are_distrusted_meanwhile() {
     for step_s in [-900.0, -1.0, -0.02, 0.02, 1.0, 3600.0] {
         let mut bench = Bench::new();
         let ahead_s = |now_s: f64| if now_s < 5.0 { 0.0 } else { step_s };
@@ -123,7 +123,7 @@ fn a_step_is_taken_out_and_meanwhile_no_report_is_believed() {
 
 /// A controller that holds its measured queueing delay lets the queue grow as the clock loses time.
 #[test]
-fn drift_that_a_queue_hides_is_doubted_until_the_queue_has_gone() {
+fn drift_hidden_by_queue_is_doubted_until_drained() {
     let mut bench = Bench::new();
     let slow = |now_s: f64| -300e-6 * now_s;
     bench.run(5.0, |now_s| 300e-6 * now_s, slow);

@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nat_changes_does_not_change_the_block_and_everything_else_does() {
+    fn block_ignores_nat_fields_and_nothing_else() {
         for nat in Nat::ALL {
             for frame in packets() {
                 let before = block(nat, &frame);

@@ -18,17 +18,17 @@ impl Alarm {
     pub const fn text(self) -> &'static str {
         match self {
             Self::Unseen => {
-                "a part of what leaves never comes to the receivebox, at whatever rate: it dies on \
-                 the way, takes another way, or the boxes' prefixes differ"
+                "part of the traffic never reaches the receivebox, at any rate: it is dropped, \
+                 takes another path, or the boxes' prefixes differ"
             }
             Self::Imbalanced => {
-                "packets overtake each other all the time: the bundle takes several paths of different \
-                 delay, or a fair queue at the bottleneck sends some flows before others"
+                "packets are reordered all the time: the bundle takes several paths of different \
+                 delay, or a fair queue at the bottleneck prefers some flows"
             }
-            Self::Unsteady => "the share of what comes to the receivebox changes by itself",
+            Self::Unsteady => "the share of traffic that reaches the receivebox changes by itself",
             Self::Foreign => {
-                "more comes to the receivebox in the bundle's name than leaves: it is forged, or \
-                 passes the sendbox by"
+                "the receivebox gets more of the bundle's traffic than the sendbox sends: it is \
+                 forged, or bypasses the sendbox"
             }
         }
     }

@@ -79,7 +79,7 @@ impl Path {
 }
 
 #[test]
-fn what_stays_missing_at_a_lower_rate_is_unseen() {
+fn loss_that_persists_at_lower_rate_is_unseen() {
     for seen in [0.95, 0.8, 0.5, 0.1] {
         let mut path = Path::new(1e9);
         path.run(5.0, 2.5e6, seen);
@@ -99,7 +99,7 @@ fn what_stays_missing_at_a_lower_rate_is_unseen() {
 }
 
 #[test]
-fn what_is_unseen_is_found_before_any_rate_is_enforced() {
+fn unseen_share_is_found_before_rate_enforcement() {
     let mut path = Path::new(1e9);
     path.is_shaped = false;
     path.run(5.0, 2.5e6, 0.1);
@@ -113,7 +113,7 @@ fn what_is_unseen_is_found_before_any_rate_is_enforced() {
 }
 
 #[test]
-fn what_a_slow_start_loses_is_not_put_to_the_test() {
+fn slow_start_loss_triggers_no_test() {
     let mut path = Path::new(2.5e6);
     path.is_shaped = false;
     path.run(0.7, 4e6, 1.0);
@@ -133,7 +133,7 @@ fn what_a_lower_rate_brings_back_is_congestion() {
 }
 
 #[test]
-fn loss_in_a_buffer_that_others_fill_is_congestion() {
+fn loss_by_foreign_full_buffer_is_congestion() {
     for dropped in [0.05, 0.1, 0.3] {
         let mut path = Path::new(2.5e6);
         path.others_drop = Some(dropped);
@@ -196,7 +196,7 @@ fn replay(run: &str) -> usize {
 }
 
 #[test]
-fn what_others_left_unseen_is_found_when_they_are_gone() {
+fn unseen_share_is_found_after_cross_traffic_ends() {
     let mut path = Path::new(1e9);
     path.others_drop = Some(0.0);
     path.run(20.0, 2.5e6, 0.5);
@@ -208,7 +208,7 @@ fn what_others_left_unseen_is_found_when_they_are_gone() {
 }
 
 #[test]
-fn what_a_lower_rate_brings_back_without_a_queue_is_left_alone() {
+fn recovery_at_lower_rate_without_queue_is_ignored() {
     let mut path = Path::new(2.5e6);
     path.buffer_s = 0.0;
     path.run(1.5, 3.75e6, 1.0);
@@ -227,7 +227,7 @@ fn what_is_seen_again_is_no_longer_unseen() {
 }
 
 #[test]
-fn a_share_that_changes_again_and_again_is_left_alone_for_a_while() {
+fn oscillating_share_is_ignored_for_a_while() {
     let mut path = Path::new(1e9);
     for seen in [0.9, 0.7, 0.5, 0.3] {
         path.run(2.0, 2.5e6, seen);
@@ -241,14 +241,14 @@ fn a_share_that_changes_again_and_again_is_left_alone_for_a_while() {
 }
 
 #[test]
-fn random_loss_and_reordering_are_not_put_to_the_test() {
+fn random_loss_and_reordering_trigger_no_test() {
     let mut path = Path::new(1e9);
     path.run(20.0, 2.5e6, 0.98);
     assert_eq!((path.least_share, path.visibility.missing()), (1.0, 0.0));
 }
 
 #[test]
-fn bytes_of_others_in_the_bundles_name_are_told_of() {
+fn foreign_bytes_in_the_bundle_raise_an_alarm() {
     let mut path = Path::new(1e9);
     path.run(2.0, 2.5e6, 1.5);
     assert_eq!(path.visibility.alarm(&Tuning::DEFAULT, path.totals.sent_at), Some(Alarm::Foreign));

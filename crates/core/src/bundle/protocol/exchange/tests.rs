@@ -83,7 +83,7 @@ fn differing() -> [Scope; 2] {
 }
 
 #[test]
-fn both_boxes_name_a_difference_after_a_round_trip_and_then_are_silent() {
+fn both_boxes_report_a_difference_then_fall_silent() {
     let mut pair = Pair::of(differing());
     pair.run(ONE_WAY * 2 + MS * 2);
     let expected = Some(Vec::from(["NotCounted(Destination) [10.1.3.0/24] 0".into()]));
@@ -105,7 +105,7 @@ fn both_boxes_name_a_difference_after_a_round_trip_and_then_are_silent() {
 }
 
 #[test]
-fn a_change_at_either_box_is_told_and_ends_the_difference() {
+fn change_at_either_box_clears_the_difference() {
     for mended in [SENDBOX, RECEIVEBOX] {
         let mut pair = Pair::of(differing());
         pair.run(MS * 1000);
@@ -146,7 +146,7 @@ fn lost_messages_are_repeated_until_both_know() {
 }
 
 #[test]
-fn scopes_that_change_all_the_time_are_told_ten_times_a_second_at_most() {
+fn changing_scopes_are_sent_every_100_ms() {
     let mut pair = Pair::of(differing());
     for n in 0..2000_u16 {
         let [high, low] = n.to_be_bytes();
@@ -159,7 +159,7 @@ fn scopes_that_change_all_the_time_are_told_ten_times_a_second_at_most() {
 }
 
 #[test]
-fn a_peer_that_knows_no_scopes_is_told_rarely_and_nothing_is_said_of_it() {
+fn peer_without_scopes_gets_few_and_no_report() {
     let mut pair = Pair::of(differing());
     pair.is_lost = |_| true;
     pair.run(MS * 120_000);
@@ -169,7 +169,7 @@ fn a_peer_that_knows_no_scopes_is_told_rarely_and_nothing_is_said_of_it() {
 }
 
 #[test]
-fn a_box_without_a_scope_tells_none_and_answers_none() {
+fn box_without_a_scope_sends_and_answers_none() {
     let mut pair = Pair::new();
     for end in &mut pair.ends {
         end.on_session(pair.now);
@@ -181,7 +181,7 @@ fn a_box_without_a_scope_tells_none_and_answers_none() {
 }
 
 #[test]
-fn a_new_session_knows_nothing_of_what_was_told_before() {
+fn new_session_forgets_what_was_sent_before() {
     let mut pair = Pair::of(differing());
     pair.run(MS * 1000);
     // The receivebox restarts and waits for a session before it sends its scope.
@@ -200,7 +200,7 @@ fn a_new_session_knows_nothing_of_what_was_told_before() {
 }
 
 #[test]
-fn more_prefixes_than_fit_a_message_are_compared_by_digest() {
+fn prefixes_beyond_one_message_are_compared_by_digest() {
     let many: Vec<String> = (0..200).map(|n| format!("10.2.{n}.0/32")).collect();
     let many: Vec<&str> = many.iter().map(String::as_str).collect();
     let mut pair = Pair::of([scope(&many, &FROM, &[], &[]), scope(&many, &FROM, &[], &[])]);
@@ -223,7 +223,7 @@ fn more_prefixes_than_fit_a_message_are_compared_by_digest() {
 }
 
 #[test]
-fn where_both_count_boxes_only_what_the_sendbox_lacks_differs() {
+fn only_sendbox_gaps_differ_when_both_count_boxes() {
     let to = ["10.1.2.0/24"];
     let both = || [&["10.1.2.7", "10.1.2.9"][..], &["10.1.2.9"]].map(|it| scope(&to, &[], it, &[]));
     let mut pair = Pair::of(both());
@@ -250,7 +250,7 @@ fn where_both_count_boxes_only_what_the_sendbox_lacks_differs() {
 }
 
 #[test]
-fn addresses_of_boxes_do_not_differ_before_both_have_said_what_they_count() {
+fn box_addresses_do_not_differ_before_both_counted() {
     let to = ["10.1.2.0/24"];
     for first in [SENDBOX, RECEIVEBOX] {
         let mut pair =

@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn what_holds_the_same_addresses_is_equal_however_it_is_written() {
+    fn equal_address_sets_compare_equal_however_written() {
         let spellings: &[(&[&str], &[&str])] = &[
             (&["10.1.2.0/24", "10.1.9.0/24"], &["10.1.9.0/24", "10.1.2.0/24"]),
             (&["10.1.2.0/24"], &["10.1.2.77/24"]),
@@ -213,7 +213,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn sets_are_those_of_a_search_through_all_prefixes(
+        fn sets_match_a_search_through_all_prefixes(
             one in prop::collection::vec((0..16_u8, 28..=32_u8), 0..6),
             other in prop::collection::vec((0..16_u8, 28..=32_u8), 0..6),
         ) {

@@ -24,7 +24,7 @@ pub fn told(differences: &[Difference]) -> Vec<String> {
 }
 
 #[test]
-fn scopes_that_take_the_same_do_not_differ_however_they_are_written() {
+fn equal_scopes_do_not_differ_however_written() {
     let one = scope(&["10.1.2.0/23", "2001:db8::/32"], &["10.1.1.0/24"], &[], &[]);
     let other = scope(
         &["2001:DB8::1/32", "10.1.3.0/24", "10.1.2.0/24", "10.1.2.9/32"],
@@ -39,7 +39,7 @@ fn scopes_that_take_the_same_do_not_differ_however_they_are_written() {
 }
 
 #[test]
-fn what_only_one_box_takes_is_named_with_the_box_that_does() {
+fn prefix_of_one_box_is_named_with_it() {
     let sendbox = scope(&["10.1.2.0/24", "10.1.4.0/24"], &["10.1.0.0/24"], &["10.1.2.9"], &[]);
     let receivebox = scope(&["10.1.2.0/23"], &["10.1.0.0/25", "fd00::/64"], &["10.1.2.7"], &[]);
     assert_eq!(
@@ -59,7 +59,7 @@ fn what_only_one_box_takes_is_named_with_the_box_that_does() {
 }
 
 #[test]
-fn of_many_prefixes_the_largest_are_named_and_the_rest_counted() {
+fn largest_prefixes_are_named_and_the_rest_counted() {
     let differences = compare(
         &scope(&["10.0.0.0/8"], &[], &[], &[]),
         &scope(&["10.1.2.0/24"], &["10.9.0.0/16"], &[], &[]),

@@ -37,9 +37,10 @@ const DOUBT_INTERVAL: Duration = Duration::from_millis(400);
 /// Keepalives that announce a rest at the short interval. The rare ones follow, so that a lost announcement does
 /// not look like silence.
 const SAID_BEFORE_REST: u32 = 10;
-/// A peer that is silent for this time gets fewer messages. The same holds for a peer that has not answered
-/// [`UNANSWERED`] challenges (in 6 s). The boxes of thousands of bundles may be switched off.
+/// A peer that is silent for this time gets fewer messages. The boxes of thousands of bundles may
+/// be switched off.
 const ALONE_AFTER: Duration = Duration::from_secs(60);
+/// A peer that has never answered gets fewer messages after this many challenges (6 s).
 const UNANSWERED: u32 = 16;
 /// Number of send instants in each [`REST_INTERVAL`] for bundles at rest, by one clock for all bundles of a box.
 /// Bundles with adjacent numbers send at the same instant and share a datagram. The load spreads over the instants.

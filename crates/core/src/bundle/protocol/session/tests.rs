@@ -121,7 +121,7 @@ impl Pair {
 }
 
 #[test]
-fn two_boxes_know_each_other_after_one_round_trip() {
+fn boxes_know_each_other_after_one_round_trip() {
     let mut pair = Pair::new(1);
     pair.run(ONE_WAY * 2 + MS * 2);
     assert!(pair.is_established());
@@ -133,7 +133,7 @@ fn two_boxes_know_each_other_after_one_round_trip() {
 }
 
 #[test]
-fn a_restarted_peer_is_known_after_one_and_a_half_round_trips() {
+fn restarted_peer_is_known_within_two_round_trips() {
     for restarted in [SENDBOX, RECEIVEBOX] {
         let mut pair = Pair::new(2);
         pair.run(MS * 5000);
@@ -148,7 +148,7 @@ fn a_restarted_peer_is_known_after_one_and_a_half_round_trips() {
 }
 
 #[test]
-fn a_box_that_starts_long_after_its_peer_does_not_wait_for_the_slow_retries() {
+fn late_starter_does_not_wait_for_slow_retries() {
     let mut pair = Pair::new(3);
     pair.loss_percent = 100;
     pair.run(Duration::from_secs(60));
@@ -161,7 +161,7 @@ fn a_box_that_starts_long_after_its_peer_does_not_wait_for_the_slow_retries() {
 }
 
 #[test]
-fn the_handshake_survives_the_loss_of_half_of_all_messages() {
+fn handshake_survives_half_of_messages_lost() {
     for seed in 0..50 {
         let mut pair = Pair::new(seed);
         pair.loss_percent = 50;
@@ -179,7 +179,7 @@ fn the_handshake_survives_the_loss_of_half_of_all_messages() {
 }
 
 #[test]
-fn keepalives_repeat_the_epoch_size_when_half_of_them_are_lost() {
+fn keepalives_repeat_epoch_size_when_half_are_lost() {
     let mut pair = Pair::new(4);
     pair.run(MS * 200);
     pair.loss_percent = 50;
@@ -202,7 +202,7 @@ fn an_idle_bundle_exchanges_keepalives_every_100_ms() {
 }
 
 #[test]
-fn a_bundle_at_rest_says_so_ten_times_and_then_once_a_second_with_its_neighbours() {
+fn resting_bundle_repeats_notice_then_sends_with_neighbours() {
     let mut pair = Pair::new(5);
     pair.run(MS * 200);
     let resting = Keepalive { state: BoxState::Resting, epoch_size: None };
@@ -224,7 +224,7 @@ fn a_bundle_at_rest_says_so_ten_times_and_then_once_a_second_with_its_neighbours
 }
 
 #[test]
-fn a_peer_that_is_gone_for_long_is_spoken_to_seldom_and_found_as_soon_as_it_is_back() {
+fn absent_peer_gets_few_messages_until_it_returns() {
     // A peer that was alive may still hear, and must not take the pauses for silence.
     for (was_there, expected) in [(false, 38..=42), (true, 96..=104)] {
         let mut pair = Pair::new(9);
@@ -247,7 +247,7 @@ fn a_peer_that_is_gone_for_long_is_spoken_to_seldom_and_found_as_soon_as_it_is_b
 }
 
 #[test]
-fn bundles_at_rest_with_close_numbers_speak_at_one_instant_and_others_at_others() {
+fn resting_bundles_with_close_numbers_send_together() {
     let instant = |bundle: u16, started_ms: u32| {
         let now = Timestamp::ZERO + MS * started_ms;
         let mut session = Session::new(Role::Sendbox, BundleId(bundle), &ring(&[1]), 1, 2, now);
@@ -262,7 +262,7 @@ fn bundles_at_rest_with_close_numbers_speak_at_one_instant_and_others_at_others(
 }
 
 #[test]
-fn an_older_notice_does_not_undo_a_newer_one() {
+fn older_notice_does_not_undo_a_newer_one() {
     let mut pair = Pair::new(6);
     pair.run(MS * 200);
     let mut seal = |log2| {
@@ -295,7 +295,7 @@ fn a_replay_from_the_live_session_is_rejected() {
 }
 
 #[test]
-fn a_whole_recorded_session_is_rejected_after_both_boxes_restarted() {
+fn recorded_session_is_rejected_after_both_boxes_restart() {
     let mut pair = Pair::new(8);
     for n in 0..500 {
         pair.run(MS * 5);
@@ -329,7 +329,7 @@ fn a_whole_recorded_session_is_rejected_after_both_boxes_restarted() {
 }
 
 #[test]
-fn messages_delivered_to_a_predecessor_are_not_accepted_by_its_successor() {
+fn successor_rejects_messages_for_its_predecessor() {
     let mut pair = Pair::new(9);
     for n in 0..20 {
         pair.run(MS * 20);
@@ -365,7 +365,7 @@ fn nothing_unauthentic_is_answered() {
 }
 
 #[test]
-fn a_flood_of_recorded_challenges_causes_few_answers_and_stops_no_handshake() {
+fn challenge_flood_causes_few_answers_and_no_lockout() {
     // An attacker who has recorded 40 starts of the receivebox.
     let mut pair = Pair::new(12);
     for _ in 0..40 {
@@ -413,7 +413,7 @@ fn memory_stays_bounded_whatever_arrives() {
 }
 
 #[test]
-fn keys_rotate_without_a_gap_and_the_receivebox_follows_the_sampling_key() {
+fn keys_rotate_without_gap_and_update_sampling_key() {
     let mut pair = Pair::new(15);
     pair.run(MS * 200);
     // Both accept a new key, then both send with it, then both drop the old key; one box at a time.
@@ -431,7 +431,7 @@ fn keys_rotate_without_a_gap_and_the_receivebox_follows_the_sampling_key() {
 }
 
 #[test]
-fn a_message_that_the_peer_never_sends_is_malformed() {
+fn message_that_peers_never_send_is_malformed() {
     let mut pair = Pair::new(16);
     pair.run(MS * 200);
     pair.say(SENDBOX, &reports(1));

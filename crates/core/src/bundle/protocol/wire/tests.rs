@@ -120,7 +120,7 @@ fn every_message_survives_the_way() {
 }
 
 #[test]
-fn a_scope_is_listed_as_far_as_a_datagram_holds_it() {
+fn scope_is_listed_until_the_datagram_is_full() {
     let len = |ipv4: u8, ipv6: u8| {
         let v4 = (0..ipv4).map(|n| IpNet::from(IpAddr::from([10, 0, 2 * n, 0])));
         let v6 = (0..ipv6).map(|n| IpNet::from(IpAddr::from([u16::from(2 * n); 8])));
@@ -138,7 +138,7 @@ fn a_scope_is_listed_as_far_as_a_datagram_holds_it() {
 }
 
 #[test]
-fn each_length_but_the_right_one_is_refused_by_name() {
+fn every_wrong_length_is_refused_by_name() {
     for (name, direction, message) in messages() {
         let mut datagram = sealed(&message, direction);
         for len in 0..datagram.len() {
@@ -166,7 +166,7 @@ fn every_flipped_bit_is_noticed() {
 }
 
 #[test]
-fn a_message_of_the_other_direction_bundle_or_version_is_refused() {
+fn refuses_message_of_other_direction_bundle_or_version() {
     let (_, direction, message) = messages()[3];
     let datagram = sealed(&message, direction);
     let parsed = Sealed::parse(&datagram).unwrap();
@@ -245,7 +245,7 @@ fn authentic_values_out_of_range_are_malformed() {
 }
 
 #[test]
-fn numbers_take_as_many_bytes_as_they_need_and_the_longest_fit() {
+fn varints_take_minimal_bytes_and_the_longest_fit() {
     let len = |number: u64| {
         let report = Report {
             received_at: Timestamp::from_nanos(number),
@@ -275,7 +275,7 @@ fn a_batch_holds_one_to_eight_reports() {
 
 proptest! {
     #[test]
-    fn what_parses_and_opens_is_sealed_to_the_same_bytes(
+    fn opened_message_seals_to_the_same_bytes(
         kind in 1..=7_u8,
         mut payload in prop::collection::vec(0..4_u8, 0..90),
     ) {
@@ -298,7 +298,7 @@ proptest! {
 }
 
 #[test]
-fn probe_is_as_long_as_it_says_and_its_zeros_are_no_message() {
+fn probe_length_is_exact_and_zeros_no_message() {
     for len in [42, 548, 549, 1472, MAX_PROBE as u16] {
         let probe = sealed(&Message::Probe(len), Direction::ToReceivebox);
         assert_eq!(probe.len(), usize::from(len));

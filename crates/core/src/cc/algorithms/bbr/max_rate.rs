@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn ns3_keeps_the_best_rate_for_eleven_rounds_and_then_the_best_of_the_second_quarter() {
+    fn ns3_keeps_best_rate_for_eleven_rounds() {
         let mut exact = MaxRate::new(false);
         let mut estimated = MaxRate::new(true);
         let mut push = |round, rate| {
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn a_larger_rate_and_one_after_a_long_silence_are_all_that_counts() {
+    fn only_larger_rates_or_silence_replace_the_maximum() {
         for mut max in [MaxRate::new(false), MaxRate::new(true)] {
             max.push(1, mbit(5));
             max.push(2, mbit(9));

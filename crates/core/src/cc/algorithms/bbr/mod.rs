@@ -98,6 +98,8 @@ pub const ALGORITHM: Algorithm = Algorithm {
     build: &build,
 };
 
+/// Pacing margin (Linux `bbr_pacing_margin_percent`: 1 %). A larger one keeps queues shorter and
+/// gives up that share of the rate.
 const PACING_MARGIN: Param<Margin> = Param::new(
     "pacing_margin",
     "share by which pacing stays below the gain times the bottleneck rate",
@@ -142,6 +144,7 @@ fn paced(spec: &Spec) -> Result<u64, SpecError> {
 struct Margin(f64);
 
 impl Quantity for Margin {
+    /// A value of `pacing_margin`.
     const WHAT: &'static str = "a share";
     fn read(text: &str) -> Option<Self> {
         Ratio::read(text).map(|share| Self(share.as_f64()))
@@ -380,7 +383,7 @@ impl Bbr {
         self.is_pipe_full = false;
         self.held_back_until = None;
         self.cwnd = self.cwnd.max(self.initial_cwnd);
-        self.reason = "feedback was lost";
+        self.reason = "waiting for reports";
     }
 }
 

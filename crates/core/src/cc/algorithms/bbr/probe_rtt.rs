@@ -36,7 +36,7 @@ impl Bbr {
             if self.is_ns3 {
                 self.save_cwnd();
             }
-            self.reason = "round trip is old";
+            self.reason = "least round trip is out of date";
             self.probe_rtt_until = None;
         }
         if self.phase == BbrPhase::ProbeRtt {

@@ -15,7 +15,7 @@ fn the_gains_are_those_of_the_draft() {
 }
 
 #[test]
-fn startup_finds_the_rate_in_some_rounds_and_drain_takes_back_its_queue() {
+fn startup_finds_the_rate_and_drain_empties_queue() {
     let mut flow = Flow::new(build(&Spec::named("bbr")), RATE, RTT);
     flow.run(2, |_| {});
     assert_eq!(flow.names(), ["startup", "drain", "probe_bw"]);
@@ -29,7 +29,7 @@ fn startup_finds_the_rate_in_some_rounds_and_drain_takes_back_its_queue() {
 }
 
 #[test]
-fn probe_bw_keeps_the_path_full_with_little_queue() {
+fn probe_bw_fills_the_path_with_little_queue() {
     let mut flow = Flow::new(build(&Spec::named("bbr")), RATE, RTT);
     flow.run(2, |_| {});
     let before = flow.delivered.0;
@@ -52,7 +52,7 @@ fn outstanding(flow: &mut Flow, seconds: u64) -> (f64, f64) {
 }
 
 #[test]
-fn told_four_times_a_round_trip_it_keeps_as_much_outstanding() {
+fn feeding_four_times_per_round_keeps_the_window() {
     let means = [0, 10].map(|ms| {
         let rate = Rate::from_mbit_per_sec(48);
         let mut flow = Flow::new(build(&Spec::named("bbr")), rate, RTT);
@@ -65,7 +65,7 @@ fn told_four_times_a_round_trip_it_keeps_as_much_outstanding() {
 }
 
 #[test]
-fn a_round_trip_not_seen_for_ten_seconds_is_measured_in_probe_rtt() {
+fn stale_min_rtt_is_measured_in_probe_rtt() {
     let mut flow = Flow::new(build(&Spec::named("bbr")), RATE, RTT);
     flow.run(5, |_| {});
     // A longer path, which the last least round trip of startup hides until it is forgotten.
@@ -104,7 +104,7 @@ impl CongestionControl for OfBundle {
 }
 
 #[test]
-fn a_bundle_keeps_half_of_the_path_full_in_probe_rtt() {
+fn bundle_keeps_half_the_path_in_probe_rtt() {
     let least = |is_bundle: bool| {
         let cc = build(&Spec::named("bbr"));
         let of_bundle = |cc| Box::new(OfBundle(cc)) as Box<dyn CongestionControl>;
@@ -127,7 +127,7 @@ fn a_bundle_keeps_half_of_the_path_full_in_probe_rtt() {
 }
 
 #[test]
-fn what_probe_rtt_holds_back_does_not_lower_the_bottleneck_rate() {
+fn probe_rtt_does_not_lower_the_bottleneck_rate() {
     // 200 ms are forty rounds of 5 ms, four times the memory of the filter.
     let mut flow = Flow::new(build(&Spec::named("bbr")), RATE, Duration::from_millis(5));
     flow.run(5, |_| {});
@@ -161,7 +161,7 @@ fn measured(flow: &Flow, acked: ByteCount, lost: ByteCount) -> Measurement {
 }
 
 #[test]
-fn recovery_first_sends_what_arrives_and_in_the_end_restores_the_window() {
+fn recovery_conserves_packets_then_restores_the_window() {
     let mut flow = settled(build(&Spec::named("bbr")));
     let cwnd = |flow: &Flow| flow.cc.send_limits().cwnd.unwrap();
     let before = cwnd(&flow);
@@ -174,7 +174,7 @@ fn recovery_first_sends_what_arrives_and_in_the_end_restores_the_window() {
 }
 
 #[test]
-fn a_timeout_leaves_one_segment_and_its_repair_restores_the_window() {
+fn timeout_leaves_one_segment_until_repaired() {
     let mut flow = settled(build(&Spec::named("bbr")));
     let before = flow.cc.send_limits().cwnd;
     flow.cc.on_event(flow.now, CongestionEvent::Rto);
@@ -184,7 +184,7 @@ fn a_timeout_leaves_one_segment_and_its_repair_restores_the_window() {
 }
 
 #[test]
-fn in_ns3_a_recovery_ends_with_the_product_of_startup_and_a_timeout_restores_nothing() {
+fn ns3_recovery_restores_bdp_and_timeout_restores_nothing() {
     let mut flow = settled(as_ns3(&Spec::named("bbr")));
     let cwnd = |flow: &Flow| flow.cc.send_limits().cwnd.unwrap();
     flow.cc.on_event(flow.now, CongestionEvent::Loss);
@@ -201,7 +201,7 @@ fn in_ns3_a_recovery_ends_with_the_product_of_startup_and_a_timeout_restores_not
 }
 
 #[test]
-fn in_ns3_a_recovery_that_ends_in_startup_leaves_no_bound_and_startup_then_hardly_a_window() {
+fn ns3_recovery_ending_in_startup_leaves_no_bound() {
     let mut flow = Flow::new(as_ns3(&Spec::named("bbr")), RATE, RTT);
     let cwnd = |flow: &Flow| flow.cc.send_limits().cwnd.unwrap();
     let tell = |flow: &mut Flow, round: u64| {
@@ -229,7 +229,7 @@ fn in_ns3_a_recovery_that_ends_in_startup_leaves_no_bound_and_startup_then_hardl
 }
 
 #[test]
-fn in_ns3_probe_rtt_lets_the_bottleneck_rate_be_forgotten() {
+fn ns3_probe_rtt_forgets_the_bottleneck_rate() {
     let mut flow = Flow::new(as_ns3(&Spec::named("bbr")), RATE, Duration::from_millis(5));
     flow.run(5, |_| {});
     flow.rtt = Duration::from_millis(7);
@@ -242,7 +242,7 @@ fn in_ns3_probe_rtt_lets_the_bottleneck_rate_be_forgotten() {
 }
 
 #[test]
-fn probe_bw_never_begins_by_draining_nor_in_ns3_right_behind_that() {
+fn probe_bw_never_starts_in_the_drain_phase() {
     let begins = |is_ns3| {
         let mut times = [0; CYCLE.len()];
         for seed in 0..1000 {
@@ -258,7 +258,7 @@ fn probe_bw_never_begins_by_draining_nor_in_ns3_right_behind_that() {
 }
 
 #[test]
-fn the_window_is_two_products_and_three_quanta_and_ns3_has_its_own_quanta() {
+fn window_is_two_products_and_three_quanta() {
     let product = |flow: &Flow| {
         let state = flow.cc.state();
         state.bottleneck_rate.unwrap().bytes_in(state.min_rtt.unwrap())

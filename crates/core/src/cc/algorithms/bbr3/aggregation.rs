@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn an_excess_is_forgotten_after_ten_rounds_and_in_startup_after_its_own() {
+    fn excess_lasts_ten_rounds_or_one_in_startup() {
         for (is_startup, kept) in [(false, 9), (true, 0)] {
             let mut aggregation = Aggregation::new(Timestamp::ZERO);
             let mut now = Timestamp::ZERO + Duration::from_millis(1);
@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn no_more_than_the_window_can_have_been_acknowledged_at_once() {
+    fn burst_is_bounded_by_the_window() {
         let mut aggregation = Aggregation::new(Timestamp::ZERO);
         let all = Acked { cwnd: KB * 5, ..acked(KB * 30, 1) };
         aggregation.on_ack(Timestamp::ZERO, RATE, all);

@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn a_packet_left_with_what_was_in_flight_before_and_after_it() {
+    fn packet_knows_inflight_before_and_after_it() {
         let mut flights = Flights::default();
         // The first flight: ten packets left before anything was delivered.
         flights.note(kb(1), kb(10), kb(0));
@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn two_round_trips_of_a_large_window_are_remembered_in_little() {
+    fn two_large_windows_need_little_memory() {
         let mut flights = Flights::default();
         for delivered in 1..=30_000 {
             flights.note(kb(delivered), kb(10_000), kb(u64::from(delivered % 1000 == 0)));
@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn as_a_window_drains_what_was_lost_before_is_no_loss_of_a_packet_on_its_way() {
+    fn losses_before_a_packet_are_not_its_own() {
         let mut flights = Flights::default();
         flights.note(kb(1000), kb(10_000), kb(500));
         // The less is in flight, the closer together are the entries: one round trip fills them.

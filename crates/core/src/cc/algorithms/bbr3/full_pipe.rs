@@ -58,7 +58,7 @@ mod tests {
     }
 
     #[test]
-    fn three_rounds_that_bring_less_than_a_quarter_more_fill_it() {
+    fn three_rounds_below_25_percent_growth_fill_it() {
         assert!(!after(&[10, 20, 24, 24]).is_now);
         assert!(after(&[10, 20, 24, 24, 24]).is_now);
         // A round that gains a quarter starts the count of three rounds again.
@@ -66,7 +66,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_been_full_stays_known_when_one_looks_again() {
+    fn full_pipe_stays_known_during_a_new_search() {
         let mut pipe = after(&[10, 10, 10, 10]);
         pipe.restart(Rate::from_mbit_per_sec(10));
         assert_eq!((pipe.is_now, pipe.has_been), (false, true));

@@ -117,7 +117,7 @@ impl Bbr3 {
         }
         if self.phase == Bbr3Phase::Up {
             self.congestion.undo.phase = Some(Bbr3Phase::Up);
-            self.start_down(now, "too much was lost");
+            self.start_down(now, "too many losses or marks");
         }
     }
 
@@ -172,7 +172,7 @@ impl Bbr3 {
             && congestion.losses >= STARTUP_LOSSES
             && is_too_high(self.sample.flight)
         {
-            self.end_startup("too much was lost");
+            self.end_startup("too many losses");
         }
     }
 
@@ -249,7 +249,7 @@ impl Bbr3 {
                 }
             }
             Some(Bbr3Phase::Up) if !matches!(self.phase, Bbr3Phase::Up | Bbr3Phase::ProbeRtt) => {
-                self.start_refill("nothing was lost");
+                self.start_refill("the loss was spurious");
             }
             _ => {}
         }

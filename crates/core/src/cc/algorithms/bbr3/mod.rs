@@ -91,7 +91,7 @@ use crate::units::{ByteCount, Duration, Rate, Timestamp};
 /// The registry entry.
 pub const ALGORITHM: Algorithm = Algorithm {
     name: "bbr3",
-    summary: "BBR version 3: paced at the bottleneck rate, and bounded by what losses show",
+    summary: "BBR version 3: paced at the bottleneck rate and bounded by losses",
     sources: &["draft-ietf-ccwg-bbr-06", "github.com/google/bbr, branch v3"],
     params: &[],
     needs: &[Field::Lost, Field::Rtt, Field::DeliveryRate, Field::InFlight],
@@ -340,7 +340,7 @@ impl Bbr3 {
         self.inflight_longterm = UNBOUNDED;
         self.delay.held_back_until = None;
         self.cwnd = self.cwnd.max(self.initial_cwnd);
-        self.reason = "feedback was lost";
+        self.reason = "waiting for reports";
     }
 
     fn on_idle_restart(&mut self, now: Timestamp) {

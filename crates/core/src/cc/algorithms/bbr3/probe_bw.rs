@@ -6,8 +6,10 @@ use crate::units::{ByteCount, Duration, Timestamp};
 
 /// Rounds after which a flow probes at the latest: Reno needs n rounds to fill a path of n segments.
 const RENO_ROUNDS: u64 = 63;
-/// Shortest time between probes, and up to how much longer the time is (draft, section 5.3.3.8.2).
+/// Shortest time between probes (BBR draft, section 5.3.3.8.2).
 const WAIT: Duration = Duration::from_secs(2);
+/// Random time from 0 to this value is added to [`WAIT`], so flows do not probe together (BBR
+/// draft, section 5.3.3.8.2).
 const WAIT_DRAWN: Duration = Duration::from_secs(1);
 /// Rounds in which the growth of the bound doubles.
 const UP_ROUNDS_MAX: u32 = 30;
@@ -136,7 +138,7 @@ impl Bbr3 {
         if self.probing.was_too_high && in_flight > self.inflight_longterm {
             self.probing.was_precautionary = true;
             self.probing.was_too_high = false;
-            self.start_down(now, "as much as was too much");
+            self.start_down(now, "in flight above the bound of the last loss");
         } else if self.is_bound_by_longterm() {
             // The rate cannot show that the pipe is full.
             self.full_pipe.restart(self.sample.rate);
@@ -161,7 +163,7 @@ impl Bbr3 {
 
     pub(super) fn start_cruise(&mut self) {
         self.phase = Bbr3Phase::Cruise;
-        self.reason = "nothing is queued";
+        self.reason = "queue drained";
     }
 
     pub(super) fn start_refill(&mut self, reason: &'static str) {

@@ -84,7 +84,7 @@ impl Bbr3 {
         if self.phase != Bbr3Phase::ProbeRtt && self.delay.is_probe_due && !self.is_idle_restart {
             self.save_cwnd();
             self.phase = Bbr3Phase::ProbeRtt;
-            self.reason = "round trip is old";
+            self.reason = "least round trip is out of date";
             self.delay.until = None;
             self.probing.is_stopping = true;
             self.start_round();
@@ -121,7 +121,7 @@ impl Bbr3 {
         self.restore_cwnd();
         self.congestion.forget_short_term();
         if self.full_pipe.has_been {
-            self.start_down(now, "round trip was measured");
+            self.start_down(now, "least round trip measured");
             self.start_cruise();
         } else {
             self.enter_startup();

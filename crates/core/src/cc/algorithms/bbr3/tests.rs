@@ -108,7 +108,7 @@ fn probing() -> Fed {
 }
 
 #[test]
-fn startup_ends_after_three_rounds_without_a_quarter_more_and_drain_with_what_fills_the_path() {
+fn startup_ends_on_plateau_drain_at_full_path() {
     let mut fed = Fed::new(RATE, RTT, 1);
     for rate in [3, 6, 10, 10, 10] {
         fed.rate = Rate::from_mbit_per_sec(rate);
@@ -125,7 +125,7 @@ fn startup_ends_after_three_rounds_without_a_quarter_more_and_drain_with_what_fi
 }
 
 #[test]
-fn drain_ends_after_three_rounds_whatever_is_in_flight() {
+fn drain_ends_after_three_rounds_whatever_is_inflight() {
     let mut fed = Fed::new(RATE, RTT, 1);
     (0..7).for_each(|_| fed.round(|it| it.in_flight = Some(BDP * 2)));
     assert_eq!(fed.law.phase, Bbr3Phase::Drain, "it began with the fourth");
@@ -134,7 +134,7 @@ fn drain_ends_after_three_rounds_whatever_is_in_flight() {
 }
 
 #[test]
-fn what_there_was_to_send_tells_of_no_plateau() {
+fn app_limited_rounds_show_no_plateau() {
     let too_little = |it: &mut Measurement| it.app_limited = true;
     let mut fed = Fed::new(RATE, RTT, 1);
     (0..100).for_each(|_| fed.round(too_little));
@@ -146,7 +146,7 @@ fn what_there_was_to_send_tells_of_no_plateau() {
 }
 
 #[test]
-fn down_ends_with_what_fills_the_path_and_leaves_headroom() {
+fn down_ends_at_full_path_and_leaves_headroom() {
     for (longterm, in_flight, phase) in [
         (UNBOUNDED, BDP, Bbr3Phase::Cruise),
         (UNBOUNDED, BDP + MSS, Bbr3Phase::Down),
@@ -162,7 +162,7 @@ fn down_ends_with_what_fills_the_path_and_leaves_headroom() {
 }
 
 #[test]
-fn down_that_never_drains_is_followed_by_the_next_probe() {
+fn down_that_never_drains_leads_to_next_probe() {
     let mut fed = Fed::cruising();
     fed.until(Bbr3Phase::Down);
     let mut rounds = 0;
@@ -186,7 +186,7 @@ fn waits(mbit: u64, rtt_ms: u64) -> (u32, u32) {
 }
 
 #[test]
-fn a_flow_probes_after_as_many_rounds_as_reno_would_need_or_two_to_three_seconds() {
+fn flow_probes_after_reno_rounds_or_two_seconds() {
     // 20 and 125 segments fill these paths.
     assert_eq!(waits(8, 20), (19, 20));
     assert_eq!(waits(50, 20), (62, 63));
@@ -196,7 +196,7 @@ fn a_flow_probes_after_as_many_rounds_as_reno_would_need_or_two_to_three_seconds
 }
 
 #[test]
-fn refill_lasts_a_round_and_forgets_what_losses_left_in_the_cycle() {
+fn refill_lasts_a_round_and_clears_loss_bounds() {
     let mut fed = Fed::cruising();
     fed.rounds(2);
     fed.round(|it| lose(it, 5));
@@ -214,14 +214,14 @@ fn refill_lasts_a_round_and_forgets_what_losses_left_in_the_cycle() {
 }
 
 #[test]
-fn up_ends_after_three_rounds_without_a_quarter_more() {
+fn up_ends_after_three_rounds_of_small_growth() {
     let mut fed = Fed::cruising();
     fed.until(Bbr3Phase::Up);
     fed.rounds(2);
     assert_eq!(fed.law.phase, Bbr3Phase::Up);
     fed.rate = Rate::from_mbit_per_sec(13);
     fed.rounds(3);
-    assert_eq!(fed.law.phase, Bbr3Phase::Up, "it grew in the first of them");
+    assert_eq!(fed.law.phase, Bbr3Phase::Up, "it grew in the first round");
     fed.rounds(1);
     assert_eq!(fed.law.phase, Bbr3Phase::Down);
 }
@@ -237,7 +237,7 @@ fn bounded() -> Fed {
 }
 
 #[test]
-fn while_the_bound_of_losses_holds_the_window_up_does_not_end() {
+fn up_continues_while_the_loss_bound_limits_it() {
     let mut fed = bounded();
     for _ in 0..4 * 50 {
         let filled = Some(fed.law.cwnd - MSS);
@@ -247,7 +247,7 @@ fn while_the_bound_of_losses_holds_the_window_up_does_not_end() {
 }
 
 #[test]
-fn the_bound_of_losses_grows_by_twice_as_many_segments_each_round() {
+fn loss_bound_growth_doubles_each_round() {
     let mut fed = bounded();
     let mut grown = Vec::new();
     for mbit in [13, 17, 22, 28] {
@@ -263,7 +263,7 @@ fn the_bound_of_losses_grows_by_twice_as_many_segments_each_round() {
 }
 
 #[test]
-fn a_rate_is_forgotten_after_two_cycles_of_which_each_has_a_probe() {
+fn rate_expires_after_two_probe_cycles() {
     let mut fed = Fed::cruising();
     fed.rounds(1);
     fed.rate = Rate::from_mbit_per_sec(5);
@@ -282,7 +282,7 @@ fn a_rate_is_forgotten_after_two_cycles_of_which_each_has_a_probe() {
 }
 
 #[test]
-fn what_there_was_to_send_tells_of_no_lower_rate() {
+fn app_limited_samples_do_not_lower_the_rate() {
     let mut fed = Fed::cruising();
     fed.until(Bbr3Phase::Refill);
     let cycle = fed.law.cycle_count;
@@ -295,7 +295,7 @@ fn what_there_was_to_send_tells_of_no_lower_rate() {
 }
 
 #[test]
-fn a_round_trip_not_seen_for_five_seconds_is_looked_for_with_half_of_the_path_full() {
+fn stale_min_rtt_is_probed_with_half_inflight() {
     let mut fed = Fed::cruising();
     fed.rtt = Duration::from_millis(60);
     while fed.law.phase != Bbr3Phase::ProbeRtt {
@@ -304,7 +304,7 @@ fn a_round_trip_not_seen_for_five_seconds_is_looked_for_with_half_of_the_path_fu
     let began = fed.now;
     assert!((5.0..5.2).contains(&began.as_secs_f64()), "{began:?}");
     assert_eq!(fed.law.cwnd, kb(25));
-    assert_eq!(fed.law.delay.min_rtt, Some(RTT), "that of the last 10 s");
+    assert_eq!(fed.law.delay.min_rtt, Some(RTT), "the minimum of the last 10 s");
     // The rate measured meanwhile says nothing about the path.
     let slow = Some(Rate::from_mbit_per_sec(5));
     while fed.law.phase == Bbr3Phase::ProbeRtt {
@@ -321,7 +321,7 @@ fn a_round_trip_not_seen_for_five_seconds_is_looked_for_with_half_of_the_path_fu
 }
 
 #[test]
-fn probe_rtt_of_a_pipe_that_was_never_full_ends_in_startup() {
+fn probe_rtt_before_full_pipe_ends_in_startup() {
     let mut fed = Fed::new(RATE, RTT, 1);
     let too_little = |it: &mut Measurement| (it.app_limited, it.in_flight) = (true, Some(kb(5)));
     while fed.law.phase == Bbr3Phase::Startup {
@@ -333,7 +333,7 @@ fn probe_rtt_of_a_pipe_that_was_never_full_ends_in_startup() {
 }
 
 #[test]
-fn after_a_pause_the_path_is_filled_at_its_rate_and_probe_rtt_is_saved() {
+fn pause_restarts_at_path_rate_skipping_probe_rtt() {
     let mut fed = Fed::cruising();
     fed.until(Bbr3Phase::Up);
     fed.now += Duration::from_secs(6);
@@ -344,7 +344,7 @@ fn after_a_pause_the_path_is_filled_at_its_rate_and_probe_rtt_is_saved() {
 }
 
 #[test]
-fn a_pause_in_probe_rtt_has_done_what_that_is_for() {
+fn pause_in_probe_rtt_completes_it() {
     let mut fed = Fed::cruising();
     fed.until(Bbr3Phase::ProbeRtt);
     fed.round(|it| it.in_flight = Some(kb(25)));
@@ -354,7 +354,7 @@ fn a_pause_in_probe_rtt_has_done_what_that_is_for() {
 }
 
 #[test]
-fn the_window_is_two_products_and_what_is_acknowledged_at_once() {
+fn window_is_two_products_plus_aggregation() {
     for (parts, segments) in [(50, 1..=3), (5, 10..=12)] {
         let mut fed = Fed::cruising();
         // The filter forgets acknowledgements of whole rounds after ten rounds.
@@ -367,7 +367,7 @@ fn the_window_is_two_products_and_what_is_acknowledged_at_once() {
 }
 
 #[test]
-fn a_path_of_less_than_a_packet_has_a_window_all_the_same() {
+fn path_below_one_packet_still_has_a_window() {
     let mut fed = Fed::new(Rate::from_bits_per_sec(200_000), Duration::from_millis(20), 1);
     fed.rounds(50);
     // Three quanta of two segments each, and up to two segments more in up.

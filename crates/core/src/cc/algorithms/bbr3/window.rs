@@ -11,6 +11,7 @@ const PACED_PERCENT: u64 = 99;
 const HEADROOM_PERCENT: u64 = 15;
 /// A send quantum holds the bytes paced in this time, at most [`QUANTUM_MAX`].
 const QUANTUM_TIME: Duration = Duration::from_millis(1);
+/// Largest send quantum: the largest segment that a device cuts into packets (64 KiB).
 const QUANTUM_MAX: ByteCount = ByteCount::new(64 << 10);
 /// Quanta that a sender, its device and a receiver hold (BBR.offload_budget).
 const OFFLOAD_QUANTA: u64 = 3;

@@ -30,8 +30,10 @@ use crate::units::{ByteCount, Duration, Timestamp, duration_nanos, mul_div};
 const C: u64 = 410;
 /// Windows in segments up to which products fit in 64 bits (Linux: one million).
 const SEGMENTS_MAX: u64 = 1 << 20;
-/// Least acknowledgements for a segment, and most before any loss.
+/// Fewest acknowledged segments for a segment of growth (Linux `tcp_cubic.c`).
 const COUNT_MIN: u64 = 2;
+/// Most acknowledged segments for a segment of growth before any loss: 5 % of the window each round
+/// trip (Linux `tcp_cubic.c`).
 const EARLY_COUNT: u64 = 20;
 /// Parts of a round trip, and of a window, in which acknowledged bytes are taken.
 const PARTS: u64 = 16;
@@ -331,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn before_any_loss_a_window_grows_by_five_percent() {
+    fn window_grows_five_percent_before_any_loss() {
         let mut linux = Growth::default();
         // 1 for 20 acknowledged, where RFC 9438 would add 1 a window: 100 to 105, 110, 115.
         let windows = [1, 1, 1].map(|_| rounds(&mut linux, 0, 1, 100, 0));
@@ -341,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn a_window_that_fell_from_100_to_70_is_back_after_k() {
+    fn window_recovers_from_70_to_100_after_k() {
         let mut linux = Growth::default();
         let cwnd = rounds(&mut linux, 0, 1, 70, 100);
         // K = cbrt(30 / 0.4004) = 4.216 s.
@@ -354,7 +356,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pause_does_not_count_and_does_not_end_the_epoch() {
+    fn pause_neither_counts_nor_ends_the_epoch() {
         let (mut paused, mut steady) = (Growth::default(), Growth::default());
         for linux in [&mut paused, &mut steady] {
             rounds(linux, 0, 10, 70, 100);
@@ -373,7 +375,7 @@ mod tests {
     }
 
     #[test]
-    fn round_trips_count_again_a_second_after_a_reduction() {
+    fn round_trips_count_again_a_second_after_reduction() {
         let mut linux = Growth::default();
         assert!(!linux.discards_rtt(at(0)));
         rounds(&mut linux, 0, 1, 70, 100);

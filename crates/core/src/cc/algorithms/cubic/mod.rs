@@ -52,19 +52,25 @@ pub const ALGORITHM: Algorithm = Algorithm {
     build: &build,
 };
 
+/// Share of the window left by a loss (RFC 9438, section 4.6). A larger one yields to other flows
+/// more slowly.
 const BETA: Param<Ratio> =
-    Param::new("beta", "what a loss leaves of the window, to a tenth of a percent (section 4.6)")
+    Param::new("beta", "share of the window left by a loss, to a tenth of a percent (section 4.6)")
         .or(Ratio::new(0.7).unwrap())
         .within(Ratio::new(0.1).unwrap()..=Ratio::new(0.95).unwrap());
+/// Fast convergence (RFC 9438, section 4.7).
 const FAST_CONVERGENCE: Param<bool> = Param::new(
     "fast_convergence",
-    "aim lower after a loss below the last, to make room for others",
+    "aim lower after a loss below the last, to make room for other flows",
 )
 .or(true);
+/// Reno-friendly region (RFC 9438, section 4.3). Without it, small windows grow more slowly than
+/// Reno's.
 const RENO_FRIENDLY: Param<bool> =
     Param::new("reno_friendly", "at least the window that Reno would have").or(true);
+/// Growth counted as in Linux `tcp_cubic.c` instead of RFC 9438; off by default.
 const LINUX_GROWTH: Param<bool> =
-    Param::switch("linux_growth", "count segments as Linux does, reno_friendly in any case");
+    Param::switch("linux_growth", "count segments as Linux does, always with reno_friendly");
 
 /// Ticks of the cubic function in a second.
 const TICKS_PER_SEC: u64 = 1 << 10;
@@ -177,7 +183,7 @@ impl Common {
     }
 
     fn reason(&self) -> &'static str {
-        if self.w_max == 0 { "no loss yet" } else { "the window of the last loss" }
+        if self.w_max == 0 { "no loss yet" } else { "cubic growth since the last loss" }
     }
 
     /// `k` in ticks.

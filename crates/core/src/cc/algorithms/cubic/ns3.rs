@@ -19,7 +19,7 @@ const EARLY_COUNT: u64 = 20;
 
 pub(in crate::cc::algorithms) fn law(spec: &Spec) -> Result<(Cubic, Steps<Cubic>), SpecError> {
     if LINUX_GROWTH.of(spec)? {
-        return Err(SpecError::new(LINUX_GROWTH.name, "true", "false where CUBIC is that of ns-3"));
+        return Err(SpecError::new(LINUX_GROWTH.name, "true", "false for the CUBIC of ns-3"));
     }
     let common = Common::read(spec, HyStartKind::PARAM.given(spec)?.unwrap_or(HyStartKind::Ns3))?;
     let reno_friendly = RENO_FRIENDLY.given(spec)?.unwrap_or(false);

@@ -15,7 +15,7 @@ fn the_cube_root_is_exact_to_the_unit() {
 }
 
 #[test]
-fn the_function_follows_figures_1_and_2_of_rfc_9438() {
+fn function_follows_the_figures_of_rfc_9438() {
     for segments in [1, 30, 300, 30_000, 2_000_000] {
         let k = ticks_to_origin(segments * 1448, 1448) as f64 / TICKS_PER_SEC as f64;
         let expected = libm::cbrt(segments as f64 / 0.4);
@@ -46,7 +46,7 @@ fn after_loss(fed: &mut Fed, segments: u64, secs: f64) {
 }
 
 #[test]
-fn the_window_is_back_at_that_of_the_loss_after_k() {
+fn window_recovers_to_its_loss_value_after_k() {
     // 1000 segments: K = cbrt(300 / 0.4) = 9.09 s; W(6 s) = 1000 - 0.4 x 3.09^3 = 988.
     let mut fed = Fed::new(&ALGORITHM, &[("reno_friendly", "false")]);
     after_loss(&mut fed, 1000, 6.0);
@@ -60,7 +60,7 @@ fn the_window_is_back_at_that_of_the_loss_after_k() {
 }
 
 #[test]
-fn small_windows_grow_as_reno_with_the_same_mean_would() {
+fn small_windows_grow_like_equivalent_reno() {
     // From 7 of 10 segments, 9/17 a window: 10 again after 5.7 windows, then 1 a window.
     let mut fed = Fed::new(&ALGORITHM, &[]);
     fed.lose();
@@ -74,7 +74,7 @@ fn small_windows_grow_as_reno_with_the_same_mean_would() {
 }
 
 #[test]
-fn a_second_loss_below_the_first_aims_at_85_percent() {
+fn loss_below_the_last_aims_at_85_percent() {
     let mut fed = Fed::new(&ALGORITHM, &[]);
     fed.ack(90);
     fed.lose();
@@ -91,7 +91,7 @@ fn a_second_loss_below_the_first_aims_at_85_percent() {
 }
 
 #[test]
-fn a_loss_leaves_beta_of_the_window_however_growth_is_counted() {
+fn loss_leaves_beta_of_window_in_both_modes() {
     let beta = ("beta", "77%");
     let published =
         ["reno_friendly", "linux_growth"].map(|it| Fed::new(&ALGORITHM, &[beta, (it, "true")]));
@@ -108,7 +108,7 @@ fn a_loss_leaves_beta_of_the_window_however_growth_is_counted() {
 }
 
 #[test]
-fn linux_aims_for_nothing_after_a_timeout_within_a_recovery_either() {
+fn linux_timeout_within_recovery_resets_the_aim_too() {
     for (linux, expected) in [("true", 0.0), ("false", 100_000.0)] {
         let mut fed = Fed::new(&ALGORITHM, &[("linux_growth", linux)]);
         fed.ack(90);
@@ -133,7 +133,7 @@ fn a_window_grows_by_half_at_most() {
 }
 
 #[test]
-fn a_spurious_loss_restores_the_function_and_not_only_the_window() {
+fn spurious_loss_restores_function_and_window() {
     let mut fed = Fed::new(&ALGORITHM, &[]);
     after_loss(&mut fed, 500, 2.0);
     let (cwnd, k) = (fed.cwnd(), fed.number("k_s"));
@@ -144,7 +144,7 @@ fn a_spurious_loss_restores_the_function_and_not_only_the_window() {
 }
 
 #[test]
-fn pauses_do_not_count_as_time_since_the_loss() {
+fn pauses_do_not_count_as_time_since_loss() {
     let mut fed = Fed::new(&ALGORITHM, &[("reno_friendly", "false")]);
     after_loss(&mut fed, 1000, 2.0);
     let before = fed.cwnd();
@@ -161,7 +161,7 @@ fn pauses_do_not_count_as_time_since_the_loss() {
 }
 
 #[test]
-fn in_linux_acknowledgements_after_a_pause_came_after_it() {
+fn linux_acknowledgements_after_a_pause_start_after_it() {
     let (rtt, pause) = (Duration::from_millis(100), Duration::from_secs(5));
     let windows = [pause, rtt].map(|interval| {
         let mut fed = Fed::new(&ALGORITHM, &[("linux_growth", "true")]);
@@ -179,7 +179,7 @@ fn in_linux_acknowledgements_after_a_pause_came_after_it() {
 }
 
 #[test]
-fn ns3_adds_whole_segments_at_least_two_acknowledgements_apart() {
+fn ns3_adds_segments_at_least_two_acknowledgements_apart() {
     let mut fed = Fed::as_ns3("cubic", &[]);
     fed.ack(90);
     fed.lose();

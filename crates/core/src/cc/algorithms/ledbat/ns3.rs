@@ -11,6 +11,7 @@ use crate::units::Timestamp;
 
 /// Measurements of the current delay: one is taken away as soon as the filter is full.
 const CURRENT: usize = CURRENT_SAMPLES - 1;
+/// Nanoseconds in a millisecond: ns-3 measures delays in whole milliseconds.
 const MILLISECOND: u64 = 1_000_000;
 
 pub(in crate::cc::algorithms) fn law(spec: &Spec) -> Result<(Ledbat, Steps<Ledbat>), SpecError> {

@@ -16,21 +16,28 @@ use crate::spec::{Param, Quantity};
 
 /// The parameter for the controller of delay mode.
 pub(super) const DELAY: Param<NimbusLaw> =
-    Param::new("delay", "the law of delay mode").or(BASIC_DELAY);
+    Param::new("delay", "controller of delay mode").or(BASIC_DELAY);
+/// Default value of [`DELAY`].
 const BASIC_DELAY: NimbusLaw = NimbusLaw::BasicDelay { target: DELAY_TARGET };
 
-/// basic_delay: how fast the rate moves to the rate that cross traffic leaves, and the gain on delay.
+/// basic_delay: share of the unused rate that one decision adds.
 const TOWARDS_SPARE: f64 = 0.8;
+/// basic_delay: gain on the excess delay, in units of mu. A larger one drains a queue faster.
 const DELAY_GAIN: f64 = 0.5;
-/// Round trip to hold over the base, and how fast it comes back to that (per second).
+/// basic_delay: round trip to hold, over the base. A larger one keeps a longer queue.
 pub(super) const DELAY_TARGET: f64 = 1.25;
+/// basic_delay: decline of a raised target towards [`DELAY_TARGET`], in bases for each second.
 const DECLINE_PER_S: f64 = 0.5;
-/// copa: round trip over the base from which queueing counts, and the share of the rest that does.
+/// copa: round trip over the base above which queueing counts.
 const COPA_BASES: f64 = 1.2;
+/// copa: share of the queueing delay beyond [`COPA_BASES`] that counts.
 const COPA_SHARE: f64 = 0.95;
+/// copa: largest velocity. It doubles each time while the window moves in one direction.
 const VELOCITY_MAX: f64 = 32.0;
-/// Least window in bytes, and one beyond any path: a window that never meets a queue would grow for ever.
+/// copa: least window in bytes.
 const WINDOW_MIN: f64 = 15_000.0;
+/// copa: largest window in bytes, beyond any path. A window without a queue would otherwise grow
+/// for ever.
 const WINDOW_MAX: f64 = 1e12;
 
 /// A controller with its state.
@@ -43,6 +50,7 @@ pub(super) enum NimbusLaw {
 }
 
 impl Quantity for NimbusLaw {
+    /// The values of `delay`.
     const WHAT: &'static str = "basic_delay or copa";
     fn read(text: &str) -> Option<Self> {
         match text {
@@ -147,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn basic_delay_is_at_rest_at_five_quarters_of_the_base() {
+    fn basic_delay_rests_at_125_percent_of_base() {
         let mut law = law("basic_delay");
         let full = Seen { rtt_s: 0.0625, send: MU, delivery: MU, ..SEEN };
         assert_eq!(law.rate(&full, MU, 0.01), MU);
@@ -167,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn copa_grows_by_two_packets_a_round_trip_and_faster_while_it_goes_on() {
+    fn copa_grows_two_packets_per_round_and_accelerates() {
         let mut law = law("copa");
         law.restart(0.0, &Seen { delivery: MU, ..SEEN });
         let NimbusLaw::Copa(start) = law else { unreachable!() };

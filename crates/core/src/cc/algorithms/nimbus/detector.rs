@@ -24,14 +24,17 @@ const FIRST: u32 = 1000;
 const RESPONSE: f64 = 0.25;
 /// eta where it has not.
 const WEAK: f64 = 3.0;
-/// Ratio from which on S shows the own pulse, and eta where it does not.
+/// Ratio from which S shows the sendbox's own pulse.
 const VISIBLE: f64 = 2.0;
+/// eta while S does not show the own pulse.
 const INVISIBLE: f64 = 3.0;
-/// Samples of the mean of z, a quarter of the window, and its bounds over mu.
+/// Samples in the mean of z: a quarter of the window.
 const MEAN_SAMPLES: usize = SAMPLES / 4;
+/// Share of mu below which cross traffic is too small to be elastic: eta is 0.
 const FEW: f64 = 0.1;
+/// Share of mu above which cross traffic is nearly alone on the path: eta is [`NEARLY_ALONE`].
 const MOST: f64 = 0.9;
-/// eta beyond that upper bound.
+/// eta above [`MOST`].
 const NEARLY_ALONE: f64 = 6.0;
 /// Where there is no noise at all eta would be infinite.
 const ETA_MAX: f64 = 100.0;
@@ -169,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn what_answers_is_elastic_and_what_does_not_is_not() {
+    fn answering_traffic_is_elastic_and_other_is_not() {
         let mut noise = Streams::new(1).stream("noise");
         let mut shaken = move || MU * 0.05 * (noise.unit() - 0.5);
         let answering = after(|_, own| MU - own + shaken());

@@ -6,8 +6,9 @@
 //! ```
 //! r in bytes per second, q in bytes. The high lobe of a pulse takes 8 ms of mu at 5 Hz.
 
-/// Gains alpha and beta of the controller above.
+/// Gain alpha on the distance of the queue from its target (1/s^2).
 const ALPHA_PER_S2: f64 = 10.0;
+/// Gain beta on the growth of the queue (1/s). A larger one damps more.
 const BETA_PER_S: f64 = 10.0;
 /// Queue to keep in the sendbox over mu (seconds).
 const TARGET_S: f64 = 0.01;

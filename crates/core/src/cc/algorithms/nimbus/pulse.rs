@@ -45,7 +45,7 @@ mod tests {
     }
 
     #[test]
-    fn the_high_lobe_takes_eight_milliseconds_of_the_bottleneck_at_5_hz() {
+    fn high_lobe_takes_8_ms_of_bottleneck() {
         let seconds = integral(0.0, 0.25) * 0.2;
         assert!((seconds - 0.2 / (8.0 * PI)).abs() < 1e-9, "{seconds}");
         assert!((seconds - 0.008).abs() < 1e-4, "{seconds}");

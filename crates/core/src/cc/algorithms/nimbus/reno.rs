@@ -44,7 +44,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_window_grows_by_a_segment_a_round_trip_and_halves_at_a_loss() {
+    fn window_grows_per_round_and_halves_on_loss() {
         let mut reno = Reno::new(15_000.0, 1500.0);
         for _ in 0..10 {
             reno.on_acked(1500.0);

@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tone_stands_in_its_bin_alone_and_the_mean_in_none() {
+    fn tone_fills_its_bin_alone_and_mean_none() {
         // Bin 26 is 26 / 5.12 = 5.08 Hz.
         let spectrum = tone(26.0 / 5.12);
         assert!((spectrum.peak(26..=26) - 3.0 * 256.0).abs() < 1e-6, "{}", spectrum.peak(26..=26));
@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_the_transform_of_the_samples_whatever_came_before() {
+    fn equals_the_transform_of_samples_after_any_history() {
         let spectrum = tone(7.3);
         for bin in BINS {
             let parts = (0..SAMPLES).map(|j| {
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_and_the_newest_are_found_across_the_end_of_the_ring() {
+    fn oldest_and_newest_are_found_across_the_wrap() {
         let turns = Turns::new();
         let mut spectrum = Spectrum::new();
         for at in 0..600 {

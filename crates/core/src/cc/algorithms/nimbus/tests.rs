@@ -69,7 +69,7 @@ fn elasticity(cc: &dyn CongestionControl) -> f64 {
 }
 
 #[test]
-fn without_others_it_holds_a_quarter_of_the_base_and_stays_in_delay_mode() {
+fn alone_it_holds_base_quarter_in_delay_mode() {
     for law in ["basic_delay", "copa"] {
         let spec = nimbus().with("delay", crate::spec::Value::Text(law.into()));
         let mut fed = Fed::new(&spec, |_, _| 0.0);
@@ -87,7 +87,7 @@ fn without_others_it_holds_a_quarter_of_the_base_and_stays_in_delay_mode() {
 }
 
 #[test]
-fn it_competes_with_what_answers_from_fifteen_seconds_on_and_stops_when_that_has_left() {
+fn competes_with_elastic_traffic_from_15_s_on() {
     // Cross traffic takes the rest of the path.
     let mut fed = Fed::new(&nimbus(), |now_s, own| {
         if (10.0..40.0).contains(&now_s) { (1.02 * MU - own).max(0.0) } else { 0.0 }
@@ -101,7 +101,7 @@ fn it_competes_with_what_answers_from_fifteen_seconds_on_and_stops_when_that_has
 }
 
 #[test]
-fn nothing_is_limited_before_a_queue_has_stood_for_a_round_trip_nor_after_feedback_was_lost() {
+fn limits_need_a_lasting_queue_and_recent_feedback() {
     let mut fed = Fed::new(&nimbus(), |_, _| 0.0);
     assert_eq!((fed.phase(), fed.cc.next_timer()), ("measuring", None));
     fed.run(1.0);
@@ -111,7 +111,7 @@ fn nothing_is_limited_before_a_queue_has_stood_for_a_round_trip_nor_after_feedba
 }
 
 #[test]
-fn a_decision_is_due_every_ten_milliseconds_and_the_rate_pulses_six_times_a_second() {
+fn decides_every_10_ms_pulsing_at_6_hz() {
     let mut fed = Fed::new(&nimbus(), |_, _| 0.0);
     fed.run(30.0);
     let (mut pulses, mut was_high) = (0, true);
@@ -128,7 +128,7 @@ fn a_decision_is_due_every_ten_milliseconds_and_the_rate_pulses_six_times_a_seco
 }
 
 #[test]
-fn mu_falls_a_minute_after_the_capacity_and_not_while_competing() {
+fn mu_falls_a_minute_after_capacity_unless_competing() {
     let mut cc = Nimbus::new(DELAY.of(&nimbus()).unwrap());
     let rtt = Some(RttSample { latest: Duration::from_millis(50), min: Duration::from_millis(50) });
     let feed = |cc: &mut Nimbus, mbit: u64, seconds: u64| {
@@ -159,7 +159,7 @@ fn alone() -> crate::cc::flow::Flow {
 }
 
 #[test]
-fn a_single_flow_starts_slowly_and_holds_a_short_queue() {
+fn single_flow_starts_slowly_and_holds_short_queue() {
     let mut flow = alone();
     assert_eq!(flow.cc.send_limits().cwnd.unwrap().as_u64(), 15_000);
     let mut after = None;
@@ -176,7 +176,7 @@ fn a_single_flow_starts_slowly_and_holds_a_short_queue() {
 }
 
 #[test]
-fn a_single_flow_holds_its_limits_from_the_first_loss_on() {
+fn single_flow_keeps_limits_from_first_loss() {
     let mut flow = alone();
     // Full long before a queue could be a quarter of the base.
     flow.buffer = 40;
@@ -187,7 +187,7 @@ fn a_single_flow_holds_its_limits_from_the_first_loss_on() {
 }
 
 #[test]
-fn a_timeout_begins_the_slow_start_of_a_single_flow_anew() {
+fn timeout_restarts_slow_start_of_a_single_flow() {
     let mut flow = alone();
     flow.run(3, |_| ());
     flow.cc.on_event(flow.now, CongestionEvent::Rto);

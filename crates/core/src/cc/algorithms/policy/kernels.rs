@@ -316,7 +316,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_dense_layer_of_any_width_adds_up_each_output_in_the_order_of_its_inputs() {
+    fn dense_layer_sums_each_output_in_input_order() {
         let number = |at: usize| ((at * 7919 + 13) % 1000) as f32 / 499.0 - 1.0;
         let row: Vec<f32> = (0..29).map(number).collect();
         for width in 1..=3 * 4 * LANES + 1 {

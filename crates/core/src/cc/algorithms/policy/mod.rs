@@ -38,8 +38,9 @@ use crate::units::{ByteCount, Duration, Timestamp};
 /// Fields that every policy needs.
 pub const NEEDS: &[Field] = &[Field::Rtt, Field::DeliveryRate];
 
-/// Mean round trip over the least one that a policy may cause, and by how much it may exceed it anyway.
+/// Mean round trip over the least one that a policy may cause.
 const RTT_RATIO_MAX: f64 = 4.0;
+/// Queueing delay that a policy may always cause, whatever [`RTT_RATIO_MAX`] says (seconds).
 const QUEUE_MIN_S: f64 = 0.05;
 /// Share of loss that a policy may cause.
 const LOSS_MAX: f64 = 0.2;
@@ -120,12 +121,12 @@ impl Policy {
         evaluation.input().copy_from_slice(self.steering.observation());
         let action = evaluation.run()[0];
         if !action.is_finite() {
-            self.fall_back(now, "the policy gave no finite number", Timestamp::MAX);
+            self.fall_back(now, "the policy returned no finite number", Timestamp::MAX);
             return;
         }
         self.beyond = if is_beyond(&outcome) { self.beyond + 1 } else { 0 };
         if self.beyond >= BEYOND_MAX {
-            self.fall_back(now, "queue or loss beyond the limits", now + FALLBACK);
+            self.fall_back(now, "queue or loss above the limits", now + FALLBACK);
             return;
         }
         self.action = action.clamp(-1.0, 1.0);

@@ -22,8 +22,9 @@ use crate::units::{ByteCount, Duration, Rate, Timestamp};
 
 /// Least window in segments.
 pub const MIN_WINDOW_MSS: f64 = 2.0;
-/// Least and greatest time from one decision to the next.
+/// Shortest time from one decision to the next. It bounds the cost of a policy.
 const INTERVAL_MIN: Duration = Duration::from_millis(10);
+/// Longest time from one decision to the next.
 const INTERVAL_MAX: Duration = Duration::from_millis(1000);
 /// The time to the first decision, when no round trip is known.
 const INTERVAL_FIRST: Duration = Duration::from_millis(100);
@@ -42,6 +43,7 @@ pub enum Steers {
 }
 
 impl Quantity for Steers {
+    /// The values of `steers`.
     const WHAT: &'static str = "cwnd or rate";
     fn read(text: &str) -> Option<Self> {
         match text {
@@ -60,11 +62,13 @@ impl Quantity for Steers {
 
 /// The parameter for the limit that decisions multiply.
 pub const STEERS: Param<Steers> =
-    Param::new("steers", "what decisions multiply: the window or the pacing rate").or(Steers::Cwnd);
+    Param::new("steers", "quantity that a decision multiplies: the window or the pacing rate")
+        .or(Steers::Cwnd);
 /// The parameter for the number of rows that a decision sees.
 pub const HISTORY: Param<u64> =
-    Param::new("history", "rows of an observation: decisions back").or(10).within(1..=64);
+    Param::new("history", "rows of an observation: number of past decisions").or(10).within(1..=64);
 
+/// The range of the parameter `history` ends at [`HISTORY_MAX`].
 const _: () = assert!(HISTORY_MAX == 64, "as the parameter says");
 
 /// A sender with limits that wait for decisions.

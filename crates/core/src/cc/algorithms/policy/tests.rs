@@ -74,7 +74,7 @@ impl Path {
 }
 
 #[test]
-fn a_decision_multiplies_the_window_once_a_round_trip() {
+fn decision_multiplies_the_window_once_per_round_trip() {
     let mut path = Path::new(&graph(KNOWS_FLIGHT, 0.5, 1.0), &flow());
     // The first decision comes after 100 ms.
     path.pass(5, RTT, 1.0);
@@ -95,7 +95,7 @@ fn an_action_is_at_most_a_doubling() {
 }
 
 #[test]
-fn a_window_that_is_not_filled_does_not_grow() {
+fn unfilled_window_does_not_grow() {
     let mut path = Path::new(&graph(KNOWS_FLIGHT, 1.0, 1.0), &flow());
     path.pass(50, RTT, 0.4);
     assert!((path.segments() - 10.0).abs() < 1e-3, "{}", path.segments());
@@ -116,17 +116,17 @@ fn a_policy_of_rates_has_a_window_besides() {
 }
 
 #[test]
-fn copa_takes_over_for_good_where_the_policy_gives_no_number() {
+fn copa_takes_over_permanently_without_finite_policy_output() {
     let mut path = Path::new(&graph(KNOWS_FLIGHT, 1.0, 0.0), &flow());
     path.pass(5, RTT, 1.0);
     let State { phase, reason, .. } = path.cc.state();
-    assert_eq!((phase, reason), ("fallback", "the policy gave no finite number"));
+    assert_eq!((phase, reason), ("fallback", "the policy returned no finite number"));
     path.pass(1000, RTT, 1.0);
     assert_eq!(path.cc.state().phase, "fallback");
 }
 
 #[test]
-fn copa_takes_over_for_a_while_where_the_queue_is_too_long() {
+fn copa_takes_over_temporarily_on_a_long_queue() {
     let mut path = Path::new(&graph(KNOWS_FLIGHT, 0.0, 1.0), &flow());
     path.pass(10, RTT, 1.0);
     path.pass(4, RTT * 6, 1.0);
@@ -138,7 +138,7 @@ fn copa_takes_over_for_a_while_where_the_queue_is_too_long() {
 }
 
 #[test]
-fn a_bundle_has_no_limits_until_something_is_delivered() {
+fn bundle_has_no_limits_before_first_delivery() {
     let mut path = Path::new(&graph(KNOWS_FLIGHT, 0.0, 1.0), &Spec::named("policy"));
     path.pass(4, RTT, 30.0);
     assert_eq!(path.cc.send_limits(), SendLimits::default());
@@ -148,7 +148,7 @@ fn a_bundle_has_no_limits_until_something_is_delivered() {
 }
 
 #[test]
-fn a_row_tells_what_happened_and_what_is_not_known() {
+fn row_holds_measurements_and_marks_unknowns() {
     let mut steering = SteeredSender::new(&flow(), 2).unwrap();
     steering.start(Timestamp::ZERO, MSS, MSS * 10);
     let measurement = Measurement {
@@ -190,7 +190,7 @@ fn a_row_tells_what_happened_and_what_is_not_known() {
 }
 
 #[test]
-fn round_trips_that_are_composed_anew_are_longer_in_the_open_row_too() {
+fn recomposed_round_trips_lengthen_the_open_row_too() {
     let mut steering = SteeredSender::new(&flow(), 1).unwrap();
     steering.start(Timestamp::ZERO, MSS, MSS * 10);
     let of = |rtt| Measurement {

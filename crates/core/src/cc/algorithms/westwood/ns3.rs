@@ -77,7 +77,7 @@ mod tests {
     use crate::cc::rounds::MSS;
 
     #[test]
-    fn an_interval_counts_duplicates_once_and_begins_with_an_acknowledgement() {
+    fn interval_counts_duplicates_once_and_starts_with_acknowledgement() {
         let mut interval = Interval::default();
         let mut delivered = 0;
         let mut take = |ms: u64, acked: u64, newly: u64| {

@@ -13,7 +13,7 @@ fn both_roles() -> String {
 }
 
 #[test]
-fn boxes_of_one_file_have_what_stands_behind_them() {
+fn boxes_of_one_file_are_parsed_by_name() {
     let file = Path::new("/etc/forebay/a.toml");
     let boxes = Config::parse_all(file, &both_roles()).unwrap();
     let [sendbox, receivebox] = &boxes[..] else { panic!("{boxes:?}") };
@@ -36,12 +36,12 @@ fn boxes_of_one_file_have_what_stands_behind_them() {
 
 /// Each row: the replaced text, its replacement, and texts that the message must contain.
 #[test]
-fn boxes_of_one_file_that_would_collide_are_refused() {
+fn colliding_boxes_of_one_file_are_refused() {
     let rows: &[(&str, &str, &[&str])] = &[
         (
             "listen = \"10.1.3.1\"\n[[",
             "listen = \"10.1.3.1:61475\"\n[[",
-            &["box.listen", "\"sendbox\" has not"],
+            &["box.listen", "\"sendbox\" does not use"],
         ),
         (
             "role = \"receivebox\"",
@@ -56,7 +56,7 @@ fn boxes_of_one_file_that_would_collide_are_refused() {
         (
             "[[box]]\nrole = \"receivebox\"",
             "[trace]\nfile = \"t\"\n[[box]]\nrole = \"receivebox\"",
-            &["trace = [trace]: no such key", "`trace` is of [[box]]: move it there"],
+            &["trace = [trace]: no such key", "`trace` belongs to [[box]]: move it there"],
         ),
         (
             "wan = \"s1\"\nlisten = \"10.1.3.1\"\n[[",
@@ -83,7 +83,7 @@ fn boxes_of_one_file_that_would_collide_are_refused() {
     let told = |text: &str| Config::parse_all(Path::new("a.toml"), text).unwrap_err().to_string();
     let error = told(&text);
     for part in [
-        ":22: box.lan = \"s0\": allowed is a device that is not box",
+        ":22: box.lan = \"s0\": allowed is a device that box",
         ":23: box.wan = \"s1\": allowed is a device that is not the WAN of sendbox \"sendbox\"",
     ] {
         assert!(error.contains(part), "{error}");

@@ -18,17 +18,24 @@ const LONGEST: usize = 4096;
 /// Bytes of a packet to deliver: all.
 const WHOLE: u32 = u32::MAX;
 
+/// Instruction: load a 32-bit word at a fixed offset.
 const LOAD: u16 = (libc::BPF_LD | libc::BPF_W | libc::BPF_ABS) as u16;
+/// Instruction: jump if the accumulator equals a constant.
 const EQUALS: u16 = (libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K) as u16;
+/// Instruction: jump always.
 const GO: u16 = (libc::BPF_JMP | libc::BPF_JA) as u16;
+/// Instruction: mask the accumulator with a constant.
 const AND: u16 = (libc::BPF_ALU | libc::BPF_AND | libc::BPF_K) as u16;
+/// Instruction: deliver this many bytes of the packet; 0 drops it.
 const RETURN: u16 = (libc::BPF_RET | libc::BPF_K) as u16;
 
-/// Offsets of data outside the packet's bytes, and of the network's header (include/uapi/linux/filter.h).
+/// Offset that reads the EtherType of a packet (include/uapi/linux/filter.h).
 const PROTOCOL: i32 = libc::SKF_AD_OFF + libc::SKF_AD_PROTOCOL;
+/// Offset that reads the packet type, such as PACKET_HOST (include/uapi/linux/filter.h).
 const KIND: i32 = libc::SKF_AD_OFF + libc::SKF_AD_PKTTYPE;
-/// Offsets of the source address in an IPv4 header, and in an IPv6 header.
+/// Offset of the source address in an IPv4 header (RFC 791).
 const V4_SOURCE: i32 = libc::SKF_NET_OFF + 12;
+/// Offset of the source address in an IPv6 header (RFC 8200).
 const V6_SOURCE: i32 = libc::SKF_NET_OFF + 8;
 
 /// A socket filter of the kernel, ready to be attached.

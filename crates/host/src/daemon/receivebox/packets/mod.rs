@@ -286,8 +286,11 @@ impl Counted {
 /// The protocol and bytes right behind the IPv4 header or the fixed IPv6 header, unless the packet is a
 /// fragment.
 fn transport<'a>(headers: &Headers, frame: &'a [u8]) -> Option<(u8, &'a [u8])> {
+    /// Offset of the flags and the fragment offset of IPv4 in a frame (RFC 791).
     const V4_FRAGMENT: usize = ETHERNET_HEADER + 6;
+    /// Offset of the protocol of IPv4 in a frame (RFC 791).
     const V4_PROTOCOL: usize = ETHERNET_HEADER + 9;
+    /// Offset of the next header of IPv6 in a frame (RFC 8200).
     const V6_NEXT_HEADER: usize = ETHERNET_HEADER + 6;
     let payload = frame.get(usize::from(headers.payload_at)..)?;
     let payload = payload.get(..headers.payload_len.into())?;
@@ -309,6 +312,7 @@ fn is_discovery(headers: &Headers, frame: &[u8]) -> bool {
 
 /// The destination of a packet that may be a message of the boxes: UDP.
 fn message_to(headers: &Headers, frame: &[u8]) -> Option<MessageEnd> {
+    /// Bytes of a UDP header (RFC 768).
     const HEADER: usize = 8;
     let (protocol, payload) = transport(headers, frame)?;
     let header: &[u8; HEADER] = payload.first_chunk()?;

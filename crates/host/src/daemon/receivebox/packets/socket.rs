@@ -26,28 +26,43 @@ const LONGEST: usize = 65_536 + 64;
 /// A stamp older than this means that the time-of-day clock was set meanwhile.
 const STAMP_AGE_MAX: Duration = Duration::from_secs(1);
 
-// include/uapi/linux/if_packet.h
+/// Socket option: metadata with each packet (include/uapi/linux/if_packet.h).
 const PACKET_AUXDATA: libc::c_int = 8;
+/// Socket option: a `virtio_net_hdr` before each packet (include/uapi/linux/if_packet.h).
 const PACKET_VNET_HDR: libc::c_int = 15;
+/// Flag of `tp_status`: the kernel has removed a VLAN tag (include/uapi/linux/if_packet.h).
 const TP_STATUS_VLAN_VALID: u32 = 1 << 4;
-/// Offsets of `tp_status` and `tp_net` in `struct tpacket_auxdata`, and its length.
+/// Offset of `tp_status` in `struct tpacket_auxdata`.
 const AUX_STATUS: usize = 0;
+/// Offset of `tp_net` in `struct tpacket_auxdata`.
 const AUX_NET: usize = 14;
+/// Bytes of `struct tpacket_auxdata`.
 const AUX_LEN: usize = 20;
 
-// include/uapi/linux/virtio_net.h
+/// Bytes of `struct virtio_net_hdr` (include/uapi/linux/virtio_net.h).
 const VNET_LEN: usize = 10;
+/// Offset of `gso_type` in `struct virtio_net_hdr`.
 const VNET_GSO_TYPE: usize = 1;
+/// Offset of `gso_size` in `struct virtio_net_hdr`.
 const VNET_GSO_SIZE: usize = 4;
+/// Value of `gso_type`: a single packet.
 const GSO_NONE: u8 = 0;
+/// Value of `gso_type`: merged TCP packets over IPv4.
 const GSO_TCPV4: u8 = 1;
+/// Value of `gso_type`: merged TCP packets over IPv6.
 const GSO_TCPV6: u8 = 4;
+/// Value of `gso_type`: merged UDP packets.
 const GSO_UDP_L4: u8 = 5;
+/// Flag in `gso_type`: the packets of TCP have ECN marks.
 const GSO_ECN: u8 = 0x80;
 
+/// EtherTypes of IPv4 and IPv6.
 const ETHERTYPES_IP: [u16; 2] = [0x0800, 0x86dd];
+/// EtherTypes of VLAN tags: 802.1Q, 802.1ad, and the older one for stacked tags.
 const ETHERTYPES_VLAN: [u16; 3] = [0x8100, 0x88a8, 0x9100];
+/// Bytes of a VLAN tag (IEEE 802.1Q).
 const VLAN_TAG: usize = 4;
+/// Most VLAN tags in front of IP. Packets behind further tags are not sampled.
 const VLAN_TAGS_MAX: usize = 2;
 
 /// How the kernel has merged a packet.

@@ -84,7 +84,7 @@ fn merged_packets_count_as_on_the_wire() {
 }
 
 #[test]
-fn packets_are_sampled_by_the_size_they_came_under() {
+fn packets_are_sampled_by_their_original_size() {
     let mut counts = counts();
     let frame = |number: u16| v4([10, 1, 0, 1], 3, UDP, &[number.to_be_bytes(); 50].concat());
     let odd = (0..).map(frame).find(|frame| hash(frame) & 1 == 1).unwrap();

@@ -9,7 +9,7 @@
 //! ```
 //! The loop decides at which rate packets leave, when to leave the traffic to the kernel, and when to stop. A
 //! datapath carries out these decisions and reports the fate of packets. Each folder here is one datapath;
-//! `docs/howto/add-a-datapath.md` explains how to add one.
+//! `docs/internals/add-a-datapath.md` explains how to add one.
 
 use std::io;
 use std::time::Duration;

@@ -117,7 +117,9 @@ pub fn run(start: Start) -> Result<Status, DaemonError> {
 }
 
 impl Datapath for Stub {
+    /// All versions: tests decide.
     const VERSIONS: BlockVersions = BlockVersions::ALL;
+    /// The task of a datapath in user space.
     const TASK: Task = Task::Packets;
 
     fn steer(&mut self, now: Timestamp, _bundle: usize, steering: &Steering) {

@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn a_bundle_holds_the_queue_and_judges_its_path_rightly() {
+fn bundle_holds_the_queue_and_measures_its_path() {
     let source = Source::plan("bundler/queue_shift").unwrap();
     let sets = ["stop=12s", "warmup=5s"].map(|set| crate::plan::Override::parse(set).unwrap());
     let plan = Plan::from_source(source, &sets).unwrap();
@@ -24,7 +24,7 @@ fn a_bundle_holds_the_queue_and_judges_its_path_rightly() {
 }
 
 #[test]
-fn bundles_of_site_a_share_its_uplink_and_those_of_site_b_do_not() {
+fn only_bundles_of_site_a_share_its_uplink() {
     let bundle = |name: &str, keys: &str| {
         let flow = format!("[[flow]]\nname = \"{name}\"\nbundle = \"{name}\"\ncount = 4\n");
         let reversed = if keys == "reversed = true" { "reversed = true\n" } else { "" };
@@ -85,7 +85,7 @@ traffic = {{ kind = "greedy" }}
 }
 
 #[test]
-fn a_sendbox_of_strict_priority_loses_nothing_of_the_class_that_goes_first() {
+fn strict_priority_drops_nothing_of_the_first_class() {
     let of_flow = |it: &crate::metrics::Evaluation, flow: usize, name: &str| {
         it.flows[flow].metrics.get(name).unwrap()
     };
@@ -98,7 +98,7 @@ fn a_sendbox_of_strict_priority_loses_nothing_of_the_class_that_goes_first() {
 }
 
 #[test]
-fn rules_about_what_simulated_packets_lack_are_refused_by_their_key() {
+fn rules_on_absent_header_fields_are_refused() {
     let qdisc = "{ kind = \"prio\", bands = [\"fifo\"], classes = [{ port = 80, class = 0 }] }";
     let experiment = experiment(&[&format!("bottleneck.qdisc={qdisc}")]);
     let error = Sim::default().check(&experiment).unwrap_err().to_string();

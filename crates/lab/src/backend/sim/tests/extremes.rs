@@ -37,7 +37,7 @@ fn of_link(evaluation: &Evaluation, link: &str, name: &str) -> f64 {
 }
 
 #[test]
-fn what_an_optimist_claims_is_no_goodput_and_counted_apart() {
+fn bytes_acked_before_arrival_are_no_goodput() {
     let with = |receiver: &str| {
         let keys = format!("receiver = \"{receiver}\"\nreceive_buffer = \"200KB\"\ncount = 2");
         evaluation("8s", &format!("{USUAL}, loss = \"1%\""), &greedy(&keys))
@@ -51,7 +51,7 @@ fn what_an_optimist_claims_is_no_goodput_and_counted_apart() {
 }
 
 #[test]
-fn the_share_of_time_in_which_a_reader_limits_its_sender_is_told() {
+fn slow_reader_shows_as_receive_window_limited() {
     let keys = "read_rate = \"5Mbit/s\"\nreceive_buffer = \"64KB\"";
     let slow = evaluation("8s", USUAL, &greedy(keys));
     let rate = of_flow(&slow, "goodput_mbps").unwrap();
@@ -76,7 +76,7 @@ fn a_policer_drops_and_holds_nothing_back() {
 }
 
 #[test]
-fn acknowledgements_that_come_ten_times_a_second_still_fill_a_path() {
+fn acks_ten_times_a_second_fill_a_path() {
     let reverse = "[reverse]\nbatch = \"100ms\"\n";
     let bottleneck =
         "rate = \"20Mbit/s\", rtt = \"40ms\", qdisc = { kind = \"fifo\", limit = \"4bdp\" }";
@@ -96,7 +96,7 @@ fn an_acknowledgement_filter_is_counted_by_its_reason() {
 }
 
 #[test]
-fn a_data_centre_keeps_its_queue_at_the_step_and_answers_an_incast() {
+fn dctcp_queue_stays_at_the_step_despite_incast() {
     let bottleneck = "rate = \"10Gbit/s\", rtt = \"100us\", qdisc = { kind = \"fifo\", limit = \"1000p\", \
                       ecn = true, mark = \"65p\" }";
     let flows = "[[flow]]\nname = \"bulk\"\ncount = 2\ncc = \"dctcp\"\ntraffic = { kind = \"greedy\" }\n\

@@ -6,7 +6,7 @@ use forebay_core::spec;
 use super::*;
 
 #[test]
-fn a_flow_with_a_longer_way_takes_longer_and_the_path_stays() {
+fn longer_flow_leaves_the_path_unchanged() {
     let sets = ["flow.bulk.rtt=90ms", "flow.bulk.count=1", "flow.web.rtt=60ms"];
     let evaluation = |sets: &[&str]| {
         let experiment = experiment(sets);
@@ -22,7 +22,7 @@ fn a_flow_with_a_longer_way_takes_longer_and_the_path_stays() {
 }
 
 #[test]
-fn starts_are_drawn_from_the_seed_within_the_jitter() {
+fn starts_follow_the_seed_within_the_jitter() {
     let source = Source { file: "p".into(), folder: None, text: PLAN.into() };
     let sets = [crate::plan::Override::parse("start_jitter=0.5rtt").unwrap()];
     let plan = Plan::from_source(source, &sets).unwrap();
@@ -36,7 +36,7 @@ fn starts_are_drawn_from_the_seed_within_the_jitter() {
 }
 
 #[test]
-fn each_connection_of_a_flow_starts_by_itself_and_one_more_moves_no_other() {
+fn added_connection_moves_no_start_of_another() {
     let starts = |count: u32| {
         let source = Source { file: "p".into(), folder: None, text: PLAN.into() };
         let sets = ["start_jitter=0.5rtt".into(), format!("flow.bulk.count={count}")];
@@ -57,7 +57,7 @@ fn each_connection_of_a_flow_starts_by_itself_and_one_more_moves_no_other() {
 }
 
 #[test]
-fn every_request_is_answered_with_the_bytes_it_asked_for() {
+fn every_request_is_answered_in_full() {
     let experiment = experiment(&[]);
     let rows = rows_of(&experiment);
     // 8 Mbit/s of 30 kB for 2 s.
@@ -77,7 +77,7 @@ fn every_request_is_answered_with_the_bytes_it_asked_for() {
 }
 
 #[test]
-fn a_connection_for_each_request_costs_a_round_trip_and_answers_the_same() {
+fn connection_per_request_costs_a_round_trip() {
     let of = |sets: &[&str]| {
         let experiment = experiment(sets);
         let rows = rows_of(&experiment);
@@ -103,7 +103,7 @@ fn a_connection_for_each_request_costs_a_round_trip_and_answers_the_same() {
 }
 
 #[test]
-fn flows_begin_and_end_when_the_plan_says_and_where() {
+fn flows_follow_times_and_sites_of_the_plan() {
     let (rows, packets) = rows_and_packets(&experiment(&[]));
     let of_flow = |flow| rows.run.flows.iter().filter(move |row| row.flow == flow);
     for (index, bulk) in of_flow(1).enumerate() {
@@ -125,7 +125,7 @@ fn flows_begin_and_end_when_the_plan_says_and_where() {
 }
 
 #[test]
-fn names_of_the_kernel_are_known_and_those_of_nobody_refused() {
+fn kernel_names_are_known_and_unknown_names_refused() {
     assert!(Sim::default().check(&experiment(&["flow.bulk.cc=reno"])).is_ok());
     for (set, expected) in [
         ("flow.bulk.cc=cdg", "--set: flow.bulk.cc.kind = cdg: allowed is one of"),
@@ -137,7 +137,7 @@ fn names_of_the_kernel_are_known_and_those_of_nobody_refused() {
 }
 
 #[test]
-fn a_plan_may_name_a_law_that_was_registered() {
+fn plan_accepts_a_registered_algorithm() {
     let mut algorithms = Registry::default();
     let half = Algorithm {
         name: "half",
@@ -161,7 +161,7 @@ fn a_plan_may_name_a_law_that_was_registered() {
 }
 
 #[test]
-fn a_kernel_s_algorithm_is_the_stack_s_and_an_agent_s_that_of_the_registry() {
+fn platform_selects_stack_or_registry_algorithm() {
     let of = |cc: &str| rows_of(&greedy(cc)).run.flows.remove(0);
     let same = |one: &str, other: &str| assert_eq!(of(one), of(other), "{one}, {other}");
     same("kernel:cubic", "cubic");
@@ -175,7 +175,7 @@ fn a_kernel_s_algorithm_is_the_stack_s_and_an_agent_s_that_of_the_registry() {
 }
 
 #[test]
-fn the_hosts_of_ns3_have_neither_agents_nor_bpf() {
+fn ns3_hosts_refuse_agents_and_bpf() {
     for (cc, is_allowed) in
         [("cubic", true), ("kernel:cubic", true), ("agent:cubic", false), ("bpf:cubic", false)]
     {
@@ -184,8 +184,7 @@ fn the_hosts_of_ns3_have_neither_agents_nor_bpf() {
         let checked = Sim::default().check(&experiment);
         assert_eq!(checked.is_ok(), is_allowed, "{cc}");
         if let Err(error) = checked {
-            let expected =
-                format!("flow.bulk.cc = {cc}: allowed is a name without agent: and bpf:");
+            let expected = format!("flow.bulk.cc = {cc}: allowed is a name without agent: or bpf:");
             assert!(error.to_string().contains(&expected), "{error}");
         }
     }
@@ -209,7 +208,7 @@ fn video(rate: &str, rates: &str, beside: &str) -> crate::metrics::Metrics {
 }
 
 #[test]
-fn a_video_plays_at_the_rate_that_the_path_allows_and_stalls_where_it_allows_none() {
+fn video_adapts_to_the_path_or_stalls() {
     let ladder = "\"1Mbit/s\", \"5Mbit/s\", \"8Mbit/s\", \"16Mbit/s\", \"20Mbit/s\"";
     let alone = video("24Mbit/s", ladder, "");
     let get = |of: &crate::metrics::Metrics, name: &str| of.get(name).unwrap();
@@ -234,7 +233,7 @@ fn a_video_plays_at_the_rate_that_the_path_allows_and_stalls_where_it_allows_non
 }
 
 #[test]
-fn a_constant_window_and_an_initial_window_are_in_flight_from_the_first_round_trip_on() {
+fn constant_and_initial_windows_fill_the_first_round() {
     let samples = |keys: &str| {
         let text = format!(
             "name = \"w\"\nstop = \"3s\"\n\

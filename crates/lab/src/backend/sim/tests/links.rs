@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn queues_mark_packets_where_the_plan_has_ecn_and_reasons_are_told() {
+fn marks_and_drops_are_counted_by_reason() {
     let figures = |ecn: &str| {
         let codel = ["bottleneck.qdisc=codel", "bottleneck.qdisc.ecn=true"];
         let experiment = experiment(&[ecn, codel[0], codel[1], "flow.bulk.count=4"]);
@@ -19,7 +19,7 @@ fn queues_mark_packets_where_the_plan_has_ecn_and_reasons_are_told() {
 }
 
 #[test]
-fn several_paths_are_one_link_in_the_figures_and_each_has_its_own() {
+fn several_paths_sum_up_to_one_link() {
     for balance in ["flow", "packet"] {
         let experiment = experiment(&[
             "bottleneck.paths=4",
@@ -52,7 +52,7 @@ fn several_paths_are_one_link_in_the_figures_and_each_has_its_own() {
 }
 
 #[test]
-fn a_pair_of_sites_with_a_link_of_its_own_takes_no_other() {
+fn pair_with_an_own_link_takes_no_other() {
     let text = r#"
         name = "p"
         stop = "10s"
@@ -89,7 +89,7 @@ fn a_pair_of_sites_with_a_link_of_its_own_takes_no_other() {
 }
 
 #[test]
-fn a_link_that_walks_carries_what_it_is_said_to_carry() {
+fn link_with_random_walk_carries_its_recorded_capacity() {
     let walk = "{ of = \"rate\", every = \"50ms\", deviation = \"3Mbit/s\", min = \"5Mbit/s\", \
                 max = \"15Mbit/s\" }";
     let sets = [format!("bottleneck.walk=[{walk}]"), "flow.bulk.count=20".into()];
@@ -109,7 +109,7 @@ fn a_link_that_walks_carries_what_it_is_said_to_carry() {
 }
 
 #[test]
-fn flows_over_one_link_of_a_parking_lot_have_what_the_one_over_all_leaves() {
+fn parking_lot_flow_gets_the_smaller_share() {
     let text = "name = \"lot\"\nstop = \"20s\"\nwarmup = \"5s\"\n\
         [bottleneck]\nrate = \"10Mbit/s\"\nrtt = \"40ms\"\nhops = 3\n\
         qdisc = { kind = \"fifo\", limit = \"1bdp\" }\n"
@@ -162,7 +162,7 @@ fn packets_of_a_batch_leave_together() {
 }
 
 #[test]
-fn the_true_round_trip_has_the_jitter_of_the_way_there() {
+fn true_round_trip_includes_forward_jitter() {
     let sets = ["stop=4s", "warmup=1s", "bottleneck.jitter=3ms", "reverse.jitter=3ms"];
     let sets: Vec<_> = sets.iter().map(|it| crate::plan::Override::parse(it).unwrap()).collect();
     let plan = Plan::load("bundler/queue_shift", &sets).unwrap();

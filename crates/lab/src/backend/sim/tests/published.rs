@@ -45,7 +45,7 @@ const PUBLISHED_STEP: [(&str, f64, f64, f64); 24] = [
 ];
 
 #[test]
-fn a_plan_gives_ccperf_s_figures_of_its_published_step() {
+fn rate_step_reproduces_published_ccperf_figures() {
     let mut wrong = Vec::new();
     // The single run meets the medians' bounds too, though it could differ by more.
     for sets in [&["start_jitter=1rtt", "seeds=1..9"][..], &[]] {
@@ -69,7 +69,7 @@ fn a_plan_gives_ccperf_s_figures_of_its_published_step() {
 }
 
 #[test]
-fn every_plan_of_the_benchmark_can_be_simulated_and_measures_the_algorithm_under_test() {
+fn every_benchmark_plan_simulates_its_algorithm_under_test() {
     let sets = [crate::plan::Override::parse("aut=[\"newreno\", \"bbr\"]").unwrap()];
     for name in library::benchmark() {
         for plan in [Plan::load(name, &sets), Plan::load_as_published(name, &sets)] {

@@ -22,7 +22,7 @@ fn small(arm: usize) -> Experiment {
 }
 
 #[test]
-fn requests_of_many_sites_are_answered_and_judged_by_the_way_of_each() {
+fn requests_are_judged_by_their_own_path() {
     for arm in [0, 1] {
         let experiment = small(arm);
         let rows = rows_of(&experiment);
@@ -48,7 +48,7 @@ fn requests_of_many_sites_are_answered_and_judged_by_the_way_of_each() {
 }
 
 #[test]
-fn a_run_of_many_sites_repeats_and_boxes_change_it() {
+fn many_site_runs_repeat_and_depend_on_boxes() {
     let finished = |arm: usize| -> Vec<Option<u64>> {
         rows_of(&small(arm)).run.requests.iter().map(|request| request.finished_ns).collect()
     };

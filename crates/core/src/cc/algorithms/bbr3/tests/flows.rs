@@ -22,7 +22,7 @@ fn startup_finds_the_rate_in_some_rounds() {
 }
 
 #[test]
-fn probe_bw_keeps_the_path_full_with_little_queue() {
+fn probe_bw_fills_the_path_with_little_queue() {
     let mut flow = flow(Rate::from_mbit_per_sec(16));
     flow.run(1, |_| {});
     let before = flow.delivered.0;
@@ -38,7 +38,7 @@ fn probe_bw_keeps_the_path_full_with_little_queue() {
 }
 
 #[test]
-fn a_shallow_buffer_bounds_what_is_in_flight_and_loses_little() {
+fn shallow_buffer_bounds_inflight_with_little_loss() {
     let mut flow = flow(Rate::from_mbit_per_sec(16));
     flow.buffer = 11;
     flow.run(2, |_| {});

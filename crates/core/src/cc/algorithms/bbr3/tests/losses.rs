@@ -20,7 +20,7 @@ fn lossy_startup(losses: u32, is_recovering: bool) -> Fed {
 }
 
 #[test]
-fn six_losses_in_a_round_of_a_recovery_end_startup() {
+fn six_losses_in_a_recovery_round_end_startup() {
     let mut fed = lossy_startup(7, true);
     assert_eq!((fed.law.phase, fed.law.inflight_longterm), (Bbr3Phase::Drain, BDP));
     assert!(fed.law.full_pipe.is_now && fed.law.full_pipe.has_been);
@@ -33,7 +33,7 @@ fn six_losses_in_a_round_of_a_recovery_end_startup() {
 }
 
 #[test]
-fn more_than_two_percent_lost_ends_up_and_bounds_what_is_in_flight() {
+fn loss_above_two_percent_ends_up_bounding_inflight() {
     let mut fed = probing();
     // 2 % of 61 kB, the next packet counted.
     fed.round(|it| lose(it, 1));
@@ -51,7 +51,7 @@ fn more_than_two_percent_lost_ends_up_and_bounds_what_is_in_flight() {
 }
 
 #[test]
-fn a_lost_packet_is_judged_by_what_was_in_flight_when_it_left() {
+fn lost_packet_is_judged_by_inflight_when_sent() {
     let mut fed = probing();
     let left = fed.law.delivered - BDP;
     // Since then packets left with less in flight, as did those that report the loss.
@@ -65,7 +65,7 @@ fn a_lost_packet_is_judged_by_what_was_in_flight_when_it_left() {
 }
 
 #[test]
-fn a_loss_of_a_packet_of_which_nothing_is_known_bounds_nothing() {
+fn loss_of_an_unknown_packet_bounds_nothing() {
     let mut fed = probing();
     fed.round(|it| {
         it.delivery_rate = None;
@@ -87,7 +87,7 @@ fn a_probe_takes_no_more_than_cubic_would() {
 }
 
 #[test]
-fn with_too_little_to_send_a_loss_ends_up_and_tells_no_bound() {
+fn app_limited_loss_ends_up_without_a_bound() {
     let mut fed = probing();
     fed.round(|it| {
         it.app_limited = true;
@@ -109,7 +109,7 @@ fn cautious() -> Fed {
 }
 
 #[test]
-fn after_a_probe_that_lost_too_much_the_next_one_ends_before_it_can() {
+fn probe_after_a_lossy_one_ends_early() {
     let mut fed = cautious();
     // All of it arrives: the one after that begins at once, and stays.
     fed.rounds(1);
@@ -122,7 +122,7 @@ fn after_a_probe_that_lost_too_much_the_next_one_ends_before_it_can() {
 }
 
 #[test]
-fn a_cautious_probe_that_loses_too_much_all_the_same_is_followed_by_the_usual_wait() {
+fn lossy_cautious_probe_is_followed_by_usual_wait() {
     let mut fed = cautious();
     let shorter = Duration::from_millis(39);
     fed.round(|it| {
@@ -135,7 +135,7 @@ fn a_cautious_probe_that_loses_too_much_all_the_same_is_followed_by_the_usual_wa
 }
 
 #[test]
-fn what_was_in_flight_without_losses_raises_their_bound() {
+fn lossless_inflight_raises_the_loss_bound() {
     let mut fed = Fed::cruising();
     fed.law.inflight_longterm = kb(55);
     fed.round(|it| it.in_flight = Some(kb(57)));
@@ -156,7 +156,7 @@ fn cruise_with_losses(mbit: u64) -> (f64, ByteCount, ByteCount) {
 }
 
 #[test]
-fn a_round_with_losses_lowers_the_rate_to_what_it_delivered_but_not_far() {
+fn lossy_round_lowers_rate_to_delivery_with_floor() {
     let (rate, inflight, before) = cruise_with_losses(8);
     assert_eq!((rate, inflight), (8.0, ByteCount::new(percent(before.as_u64(), 70))));
     let (rate, ..) = cruise_with_losses(5);
@@ -164,7 +164,7 @@ fn a_round_with_losses_lowers_the_rate_to_what_it_delivered_but_not_far() {
 }
 
 #[test]
-fn losses_of_a_probe_do_not_lower_the_rate_of_the_cycle() {
+fn probe_losses_do_not_lower_the_cycle_rate() {
     let mut fed = probing();
     fed.round(|it| lose(it, 1));
     fed.rounds(1);
@@ -173,7 +173,7 @@ fn losses_of_a_probe_do_not_lower_the_rate_of_the_cycle() {
 }
 
 #[test]
-fn a_timeout_leaves_one_segment_and_its_repair_restores_the_window() {
+fn timeout_leaves_one_segment_until_repaired() {
     let mut fed = Fed::cruising();
     let before = fed.law.cwnd;
     fed.event(CongestionEvent::Rto);
@@ -186,7 +186,7 @@ fn a_timeout_leaves_one_segment_and_its_repair_restores_the_window() {
 }
 
 #[test]
-fn the_rate_after_a_timeout_is_that_of_before_and_not_that_of_four_segments() {
+fn timeout_repair_restores_the_earlier_rate() {
     let mut fed = Fed::cruising();
     fed.rounds(1);
     let before = fed.law.cwnd;
@@ -198,7 +198,7 @@ fn the_rate_after_a_timeout_is_that_of_before_and_not_that_of_four_segments() {
 }
 
 #[test]
-fn losses_that_were_none_are_forgotten_and_the_probe_begins_again() {
+fn spurious_losses_are_undone_and_restart_the_probe() {
     let mut fed = probing();
     let before = fed.law.cwnd;
     fed.event(CongestionEvent::Loss);
@@ -217,7 +217,7 @@ fn losses_that_were_none_are_forgotten_and_the_probe_begins_again() {
 }
 
 #[test]
-fn a_mark_is_answered_as_a_loss_is_of_which_only_one_can_be_seen() {
+fn mark_is_answered_like_a_single_visible_loss() {
     let mut fed = Fed::new(RATE, RTT, 1);
     fed.rounds(2);
     fed.event(CongestionEvent::EcnCe);

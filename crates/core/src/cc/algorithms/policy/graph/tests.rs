@@ -48,7 +48,7 @@ fn a_product_has_its_factors_and_its_bias() {
 }
 
 #[test]
-fn the_shorter_of_two_is_repeated_on_either_side() {
+fn shorter_shape_is_broadcast_on_either_side() {
     let long: (&[usize], &[f32]) = (&[2, 2], &[1.0, 2.0, 3.0, 4.0]);
     let row: (&[usize], &[f32]) = (PAIR, &[10.0, 20.0]);
     let made = |operator, left, right| result(&operator, left, &[right]).unwrap().1;
@@ -76,7 +76,7 @@ fn functions_are_those_of_onnx() {
 }
 
 #[test]
-fn a_row_is_normalized_by_its_own_mean_and_variance() {
+fn row_is_normalized_by_its_mean_and_variance() {
     let operator = Operator::LayerNormalization { axis: -1, epsilon: 0.0 };
     let scale: (&[usize], &[f32]) = (PAIR, &[1.0, 2.0]);
     let bias: (&[usize], &[f32]) = (&[2], &[0.0, 1.0]);
@@ -137,7 +137,7 @@ fn a_gru_remembers() {
 }
 
 #[test]
-fn what_is_no_number_goes_on_to_the_end() {
+fn nan_propagates_to_the_output() {
     for operator in [Operator::Relu, Operator::Clip { min: -1.0, max: 1.0 }, Operator::Tanh] {
         let made = result(&operator, (&[1], &[f32::NAN]), &[]).unwrap().1;
         assert!(made[0].is_nan(), "{operator:?}");

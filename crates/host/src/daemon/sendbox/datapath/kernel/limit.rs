@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn limit_holds_a_round_trip_of_a_flow_alone() {
+    fn limit_covers_one_flow_s_round_trip() {
         let rate = Some(Rate::from_mbit_per_sec(100));
         let of = |rtt_ms: u64| {
             let rtt = Some(Duration::from_millis(rtt_ms));

@@ -55,6 +55,7 @@ use crate::service::privileges::seccomp::Task;
 /// have been read by then. Until the report, the control loop does not count these packets as outstanding.
 /// After 5 ms, a tick, `setpoint` left 35 packets in a queue instead of 6.
 const COUNT_SPACING: Duration = Duration::from_micros(20);
+/// Least and longest time between two counts of a bundle, whatever the number of bundles.
 const COUNTED_WITHIN: RangeInclusive<Duration> =
     Duration::from_millis(1)..=Duration::from_millis(5);
 
@@ -139,7 +140,7 @@ impl Kernel {
         let is_gone = seen.wan.is_none() || (lan.is_some() && seen.lan.is_none());
         let Some(wan_index) = seen.wan.filter(|_| !is_gone) else {
             let kind = io::ErrorKind::NotFound;
-            return Err(DaemonError::SetUp(io::Error::new(kind, "a port is gone that was there")));
+            return Err(DaemonError::SetUp(io::Error::new(kind, "a port has disappeared")));
         };
         let is_bare = ethernet::is_bare(&wan).map_err(DaemonError::SetUp)?;
         let leaves = match qdisc {
@@ -334,7 +335,9 @@ impl Bundle {
 }
 
 impl Datapath for Kernel {
+    /// Version 2 alone: the programs see super-packets.
     const VERSIONS: BlockVersions = BlockVersions::of(BlockVersion::V2);
+    /// Sets qdiscs and classes, and carries no frames.
     const TASK: Task = Task::Classes;
 
     fn discipline(&self) -> Option<&'static str> {

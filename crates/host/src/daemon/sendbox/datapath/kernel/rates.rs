@@ -42,18 +42,22 @@ const WHOLE_BYTES: u32 = 1 << 18;
 /// allows a single flow less than this.
 const HELD: ByteCount = ByteCount::new(32 << 20);
 
-/// Target and interval of CoDel, the defaults of the kernel (sch_fq_codel.c). Both grow in proportion to the
-/// least round trip once that exceeds a fifth of the interval, as in [`forebay_core::qdisc::FqCodel`].
-/// Otherwise CoDel would drop before a flow fills a longer path.
+/// Target of CoDel, the kernel's default (sch_fq_codel.c). It grows with [`CODEL_INTERVAL`].
 const CODEL_TARGET: Duration = Duration::from_millis(5);
+/// Interval of CoDel, the kernel's default (sch_fq_codel.c). Target and interval grow in proportion
+/// to the least round trip once that exceeds a fifth of the interval, as in
+/// [`forebay_core::qdisc::FqCodel`]. Otherwise CoDel would drop before a flow fills a longer path.
 const CODEL_INTERVAL: Duration = Duration::from_millis(100);
+/// Least round trips per interval of CoDel. A larger number drops later on long paths.
 const CODEL_ROUND_TRIPS: u32 = 5;
 /// Relative change of the least round trip that queues follow. Smaller ones are not worth a command to the
 /// kernel.
 const RTT_CHANGE: f64 = 0.1;
 
-/// Pause between a failure and the next attempt. It doubles each time that another failure follows soon.
+/// Pause between a failure and the next attempt. It doubles each time that another failure follows
+/// soon.
 const PAUSE_MIN: Duration = Duration::from_millis(100);
+/// Longest pause between a failure and the next attempt.
 const PAUSE_MAX: Duration = Duration::from_secs(10);
 /// A failure this long after the one before does not follow soon.
 const SETTLED: Duration = Duration::from_secs(60);
@@ -238,7 +242,7 @@ impl Rates {
     pub fn follow(&self, ifindex: u32) {
         let times = (self.wanted.device.load(Ordering::Relaxed) >> 32) + 1;
         // First, because the thread clears it when it is done.
-        *self.wanted.failed() = Some("the device is another one".into());
+        *self.wanted.failed() = Some("the device was replaced".into());
         self.wanted.device.store(times << 32 | u64::from(ifindex), Ordering::Release);
         self.wake();
     }
@@ -441,7 +445,7 @@ impl Setter {
                 Some(None) => self.set_rates(now + MAKING)?,
                 Some(Some(difference)) => return Err(io::Error::other(difference)),
                 None => {
-                    return Err(io::Error::other("more was changed than the kernel could tell"));
+                    return Err(io::Error::other("the kernel lost messages about changes"));
                 }
             },
         }
@@ -463,7 +467,7 @@ impl Setter {
         };
         changes.iter().filter(|change| htb.is_of(change)).find_map(|change| {
             if change.is_gone {
-                Some(format!("another program has taken away {change}"))
+                Some(format!("another program has removed {change}"))
             } else {
                 let is_other = is_as_set(change) == Some(false);
                 is_other.then(|| format!("another program has changed {change}"))
@@ -476,9 +480,11 @@ impl Setter {
         match self.set_rates(until) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 self.htb.put().map_err(|error| match error.kind() {
-                    io::ErrorKind::AlreadyExists => {
-                        io::Error::new(error.kind(), "somebody has put another qdisc there")
-                    }
+                    io::ErrorKind::AlreadyExists => io::Error::new(
+                        error.kind(),
+                        "another program or user has configured \
+                                                      another qdisc there",
+                    ),
                     _ => error,
                 })?;
                 self.set_rates(until)
@@ -560,7 +566,7 @@ mod tests {
     }
 
     #[test]
-    fn around_the_limit_super_packets_stay_as_they_are() {
+    fn segmentation_changes_with_hysteresis() {
         let mbit = Rate::from_mbit_per_sec;
         let cut = [10, 239, 299, 300, 10_000].map(|rate| is_cut(mbit(rate), true));
         assert_eq!(cut, [true, true, true, false, false]);
@@ -569,7 +575,7 @@ mod tests {
     }
 
     #[test]
-    fn leaves_follow_a_rate_in_parts_and_begin_anew_with_another_rate() {
+    fn leaf_updates_are_batched_and_restart_with_rate() {
         let classes = classes(2..102);
         let mut added = Set::new(classes.clone(), UNMADE);
         added.follow(0, None);
@@ -607,7 +613,7 @@ mod tests {
     }
 
     #[test]
-    fn what_failed_is_set_anew_whole_whatever_was_pending() {
+    fn failed_change_is_repeated_whole() {
         let mut set = Set::new(classes(2..102), 0);
         let rate = Rate::from_mbit_per_sec(100);
         set.follow(rate.as_bits_per_sec(), Some(rate));
@@ -621,7 +627,7 @@ mod tests {
     }
 
     #[test]
-    fn failures_that_follow_soon_have_longer_pauses_up_to_a_bound() {
+    fn repeated_failures_lengthen_pauses_to_a_bound() {
         let mut pause = PAUSE_MIN;
         let mut next = |after| {
             pause = next_pause(pause, after);

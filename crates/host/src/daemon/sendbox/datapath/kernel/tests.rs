@@ -224,7 +224,7 @@ fn waiting_in(qdisc: Option<KernelQdisc>, test: impl FnOnce(Bench) + Send + 'sta
 }
 
 #[test]
-fn packets_leave_at_the_rate_and_both_ends_count_and_sample_the_same() {
+fn packets_leave_at_the_rate_and_counts_agree() {
     behind_a_bridge(|mut bench| {
         bench.beat();
         bench.set_rate(Some(Rate::from_mbit_per_sec(20)));
@@ -264,7 +264,7 @@ fn packets_leave_at_the_rate_and_both_ends_count_and_sample_the_same() {
 }
 
 #[test]
-fn wait_of_sparse_flow_is_its_time_in_the_queue() {
+fn sparse_flow_s_wait_is_its_queue_time() {
     waiting_in(Some(KernelQdisc::Fifo), |mut bench| {
         bench.beat();
         // 80 frames of 16 flows wait 97 ms, and so does the first frame of another flow. Its second frame
@@ -334,7 +334,7 @@ fn held(socket: &UdpSocket) -> libc::c_int {
 }
 
 #[test]
-fn what_waits_belongs_to_no_socket_of_this_machine() {
+fn waiting_packets_belong_to_no_local_socket() {
     behind_a_bridge(|mut bench| {
         run("ip address add 10.1.1.1/16 dev source");
         run("ip neighbour add 10.1.2.1 lladdr 02:00:00:00:00:02 dev source");
@@ -355,7 +355,7 @@ fn what_waits_belongs_to_no_socket_of_this_machine() {
 }
 
 #[test]
-fn without_beats_packets_go_past_the_classes_and_nothing_stays_when_it_ends() {
+fn without_heartbeats_packets_bypass_the_classes() {
     behind_a_bridge(|mut bench| {
         // 60 ms per frame.
         bench.set_rate(Some(Rate::from_bits_per_sec(200_000)));
@@ -392,7 +392,7 @@ fn without_beats_packets_go_past_the_classes_and_nothing_stays_when_it_ends() {
 }
 
 #[test]
-fn another_configuration_takes_other_packets_and_a_new_bundle_begins_anew() {
+fn reload_changes_matched_packets_and_restarts_new_bundle() {
     behind_a_bridge(|mut bench| {
         let folder = tempfile::tempdir().unwrap();
         let mut config = config(folder.path());
@@ -484,7 +484,7 @@ fn port_that_cannot_be_attached_to_is_told() {
 }
 
 #[test]
-fn a_bundle_that_is_added_has_classes_and_a_queue_of_its_own() {
+fn added_bundle_has_its_own_classes_and_queue() {
     behind_a_bridge(|mut bench| {
         add_bundle(&mut bench);
         // 6 ms per frame, and 0.1 s for the first burst of each leaf.
@@ -657,12 +657,12 @@ fn shares_grow_with_few_bundles_and_small_frames() {
 }
 
 #[test]
-fn packets_of_all_flows_may_wait_in_one_queue() {
+fn all_flows_may_share_one_queue() {
     packets_wait_in(KernelQdisc::Fifo);
 }
 
 #[test]
-fn packets_may_wait_in_a_qdisc_of_the_kernel() {
+fn packets_may_wait_in_a_kernel_qdisc() {
     if forebay_skips::skip_without(forebay_skips::Need::FlowQdiscs) {
         return;
     }
@@ -700,7 +700,7 @@ fn packets_wait_in(qdisc: KernelQdisc) {
 }
 
 #[test]
-fn what_a_killed_box_left_is_taken_away_by_the_next() {
+fn next_start_removes_a_killed_box_s_remains() {
     behind_a_bridge(|bench| {
         // Like a kill: the programs go, and the thread removes nothing.
         let Kernel { classes, rates, .. } = bench.kernel;
@@ -732,7 +732,7 @@ fn await_failed(bench: &mut Bench, has_failed: bool) {
 }
 
 #[test]
-fn what_somebody_takes_away_of_the_queues_is_told_and_made_again() {
+fn removed_queues_are_reported_and_rebuilt() {
     behind_a_bridge(|mut bench| {
         bench.set_rate(Some(Rate::from_mbit_per_sec(20)));
         let all = shown("class").lines().count();
@@ -805,7 +805,7 @@ fn change_by_another_program_is_told_and_undone() {
 }
 
 #[test]
-fn what_waits_leaves_at_once_when_something_else_of_the_queues_is_taken_away() {
+fn packets_leave_at_once_when_queues_are_damaged() {
     waiting_in(Some(KernelQdisc::Fifo), |mut bench| {
         run("tc class add dev wan parent fb: classid fb:300 htb rate 1mbit");
         bench.beat();
@@ -822,7 +822,7 @@ fn what_waits_leaves_at_once_when_something_else_of_the_queues_is_taken_away() {
 }
 
 #[test]
-fn nothing_waits_any_more_in_queues_that_were_taken_away() {
+fn removed_queues_hold_no_packets() {
     waiting_in(Some(KernelQdisc::Fifo), |mut bench| {
         bench.beat();
         // 60 ms per frame.
@@ -840,7 +840,7 @@ fn nothing_waits_any_more_in_queues_that_were_taken_away() {
 }
 
 #[test]
-fn a_qdisc_of_somebody_else_in_the_place_of_the_queues_stays_until_somebody_takes_it_away() {
+fn foreign_qdisc_in_place_of_the_queues_stays() {
     behind_a_bridge(|mut bench| {
         run("tc qdisc replace dev wan root handle 2: pfifo");
         await_failed(&mut bench, true);
@@ -849,7 +849,10 @@ fn a_qdisc_of_somebody_else_in_the_place_of_the_queues_stays_until_somebody_take
         assert_eq!(bench.receive(Duration::from_millis(500)), 20);
         bench.kernel.health();
         let found = &bench.kernel.failed_conditions()[0].fault.found;
-        assert_eq!(found, "queues at wan: somebody has put another qdisc there");
+        assert_eq!(
+            found,
+            "queues at wan: another program or user has configured another qdisc there"
+        );
         assert!(shown("qdisc").contains("qdisc pfifo 2: root"), "{}", shown("qdisc"));
         run("tc qdisc del dev wan root");
         await_failed(&mut bench, false);
@@ -861,7 +864,7 @@ fn a_qdisc_of_somebody_else_in_the_place_of_the_queues_stays_until_somebody_take
 }
 
 #[test]
-fn packets_of_a_super_packet_leave_one_after_the_other_at_the_rate() {
+fn segments_of_a_super_packet_leave_at_rate() {
     let folder = tempfile::tempdir().unwrap();
     let mut bundle = Bundle::new(&config(folder.path()).bundles[0]);
     let mut left_us = |rate, packets: u64, ahead_bytes| {
@@ -882,7 +885,7 @@ fn packets_of_a_super_packet_leave_one_after_the_other_at_the_rate() {
     let rate = Some(Rate::from_mbit_per_sec(1000));
     assert_eq!(left_us(rate, 1, 0), 1000);
     assert_eq!(left_us(rate, 43, 62_500), 1500);
-    assert_eq!(left_us(rate, 44, 0), 1500, "not before what was in front of it");
+    assert_eq!(left_us(rate, 44, 0), 1500, "not before the packets in front of it");
     assert_eq!(left_us(None, 45, 125_000), 1500, "all at once");
 }
 

@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn a_device_that_is_made_again_with_fewer_queues_is_attached_to_and_never_read_in_part() {
+    fn recreated_device_with_fewer_queues_is_attached_again() {
         on_a_veth_pair(|| {
             make(2);
             let options = XdpOptions::default();
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn queues_whose_sockets_readers_have_are_used_all_the_same() {
+    fn queues_read_by_readers_are_used() {
         on_a_veth_pair(|| {
             let options = XdpOptions { threads: true, ..XdpOptions::default() };
             let mut lan = XdpPort::open_to_receive("right", options).unwrap();

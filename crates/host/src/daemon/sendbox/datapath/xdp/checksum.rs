@@ -38,17 +38,27 @@ pub fn finish(frame: &mut [u8]) -> bool {
     missing.is_some()
 }
 
-// EtherTypes. Tunnels use this one for Ethernet itself (transparent Ethernet bridging).
+/// EtherType of an Ethernet frame inside a tunnel (transparent Ethernet bridging).
 const ETHERNET: u16 = 0x6558;
+/// EtherType of IPv4.
 const IPV4: u16 = 0x0800;
+/// EtherType of IPv6.
 const IPV6: u16 = 0x86dd;
+/// IP protocol number of the hop-by-hop options of IPv6 (RFC 8200).
 const HOP_BY_HOP: u8 = 0;
+/// IP protocol number of IPv4 in IP (RFC 2003).
 const IN_IPV4: u8 = 4;
+/// IP protocol number of TCP.
 const TCP: u8 = 6;
+/// IP protocol number of UDP.
 const UDP: u8 = 17;
+/// IP protocol number of IPv6 in IP (RFC 2473).
 const IN_IPV6: u8 = 41;
+/// IP protocol number of GRE (RFC 2784).
 const GRE: u8 = 47;
+/// IP protocol number of the destination options of IPv6 (RFC 8200).
 const DESTINATION_OPTIONS: u8 = 60;
+/// IP protocol number of SCTP (RFC 9260).
 const SCTP: u8 = 132;
 /// VXLAN ports: RFC 7348, and the default of Linux.
 const VXLAN_PORTS: [u16; 2] = [4789, 8472];
@@ -221,10 +231,14 @@ fn in_udp(udp: &[u8]) -> Option<(u16, usize)> {
     }
 }
 
-// RFC 2784, RFC 2890: optional parts of the header, and the version.
+/// Flag of GRE: the header has a checksum (RFC 2784).
 const GRE_CHECKSUM: u16 = 0x8000;
+/// Flag of GRE: the header has a key (RFC 2890).
 const GRE_KEY: u16 = 0x2000;
+/// Flag of GRE: the header has a sequence number (RFC 2890).
 const GRE_SEQUENCE: u16 = 0x1000;
+/// Bits of GRE that must be zero: routing (RFC 1701) and another version. Packets that set these
+/// are left alone.
 const GRE_OTHER: u16 = 0x4fff;
 
 /// EtherType and offset of the packet in GRE.
@@ -237,9 +251,13 @@ fn in_gre(gre: &[u8]) -> Option<(u16, usize)> {
 /// Whether IPv4 options (RFC 791 section 3.1) contain a source route, so that the header's destination may
 /// differ from the packet's. Inconsistent options count as a source route.
 fn is_source_routed(mut options: &[u8]) -> bool {
+    /// IPv4 option: end of the list (RFC 791).
     const END: u8 = 0;
+    /// IPv4 option of one byte: padding (RFC 791).
     const NO_OPERATION: u8 = 1;
+    /// IPv4 option: loose source route (RFC 791).
     const LOOSE_ROUTE: u8 = 131;
+    /// IPv4 option: strict source route (RFC 791).
     const STRICT_ROUTE: u8 = 137;
     loop {
         options = match *options {

@@ -5,8 +5,9 @@ use forebay_core::units::{ByteCount, Timestamp};
 
 use super::checksum;
 
-/// Bytes of the addresses at the start of a frame, and of a tag behind them (IEEE 802.1Q).
+/// Bytes of the addresses at the start of a frame.
 const ADDRESSES: usize = 12;
+/// Bytes of a VLAN tag behind the addresses (IEEE 802.1Q).
 const TAG: usize = 4;
 
 /// The VLAN of a frame's outer tag, 0 if the tag names none; `None`: the frame has no tag of IEEE 802.1Q.
@@ -193,7 +194,7 @@ mod tests {
     const FRAME_BYTES: usize = 1518;
 
     #[test]
-    fn a_buffer_is_used_again_and_never_shows_old_bytes() {
+    fn reused_buffer_never_shows_old_bytes() {
         let mut pool = Pool::new(FRAME_BYTES, 1);
         for (long, short) in [(60, 3), (1518, 1100)] {
             let first = pool.copy(&vec![7; long]).unwrap();
@@ -207,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn frames_of_every_length_up_to_the_longest_are_held_in_about_their_bytes() {
+    fn frames_of_every_length_are_stored_compactly() {
         for frame_bytes in [64, 1518, 3840, 9018] {
             let mut pool = Pool::new(frame_bytes, 2);
             for len in 0..=frame_bytes {
@@ -223,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tag_is_read_and_taken_off_and_nothing_else() {
+    fn removing_a_tag_changes_nothing_else() {
         let mut pool = Pool::new(FRAME_BYTES, 1);
         let bare: Vec<u8> = (0..100).collect();
         let with = |tags: &[u8]| [&bare[..12], tags, &bare[12..]].concat();

@@ -29,21 +29,22 @@ const GENERIC_MAX: Rate = Rate::from_mbit_per_sec(1000);
 /// Count of frames that the kernel always forwards, and the log text about them.
 type Passing = (fn(&CaptureCounters) -> u64, &'static str);
 
+/// Frames that the kernel forwards, unshaped. The log has one line about each kind.
 const PASSING: [Passing; 4] = [
-    (|fates| fates.mpls, "MPLS frames pass, unshaped: packets behind labels are in no bundle"),
+    (|fates| fates.mpls, "MPLS frames pass unshaped: packets behind labels belong to no bundle"),
     (
         |fates| fates.pppoe,
-        "PPPoE frames pass, unshaped: a box belongs between the hosts and where PPPoE ends",
+        "PPPoE frames pass unshaped: place the box between the hosts and the end of PPPoE",
     ),
     (
         |fates| fates.vlan,
-        "packets of bundles come in VLANs that the bridge does not let through to the WAN, and are left to it: \
-         `bridge vlan show`",
+        "packets of bundles arrive in VLANs that the bridge does not pass to the WAN; the sendbox \
+         leaves these to the bridge: `bridge vlan show`",
     ),
     (
         |fates| fates.long,
-        "packets of bundles pass, unshaped, in frames longer than the MTU and one VLAN tag: for a second \
-         tag both ports need an MTU of 4 bytes more",
+        "packets of bundles pass unshaped in frames longer than the MTU plus one VLAN tag: for a \
+         second tag, raise the MTU of both ports by 4 bytes",
     ),
 ];
 
@@ -311,13 +312,14 @@ fn check_rates(config: &Config, device: &str, mode: Option<XdpMode>) -> Result<(
     let why = format!("the driver of {device} runs no XDP program (generic mode)");
     if let Some((bundle, key, rate)) = rates.iter().find(|(.., rate)| *rate > GENERIC_MAX) {
         let what = format!(
-            " = \"{rate}\": allowed is at most {GENERIC_MAX}, for {why}: ask for less, or take a device whose \
-             driver runs them"
+            " = \"{rate}\": allowed is at most {GENERIC_MAX}, since {why}: set a lower rate, or \
+             use a device whose driver runs XDP programs"
         );
         return Err(config.refuse(*bundle, key, what));
     }
     if config.uplink.is_none() && rates.len() < config.bundles.len() {
-        tracing::warn!(target: "device", "{why}, which carries about {GENERIC_MAX} and is not told to stop there");
+        tracing::warn!(target: "device", "{why}, which carries about {GENERIC_MAX}, and no \
+                                          max_rate limits the bundle to that");
     }
     Ok(())
 }
@@ -331,7 +333,7 @@ mod tests {
     use crate::daemon::sendbox::tests::config;
 
     #[test]
-    fn more_than_generic_mode_carries_is_refused_by_key_and_told_what_to_do() {
+    fn rate_above_generic_mode_is_refused_with_advice() {
         let folder = tempfile::tempdir().unwrap();
         let base = config(folder.path());
         let asking = |rate: u64, uplink: Option<u64>| {
@@ -364,7 +366,7 @@ mod tests {
         ] {
             let refused = refusal(&config, XdpMode::Generic).unwrap();
             assert!(refused.contains(key) && refused.contains("at most 1Gbit/s"), "{refused}");
-            assert!(refused.contains("lan0") && refused.contains("ask for less"), "{refused}");
+            assert!(refused.contains("lan0") && refused.contains("set a lower rate"), "{refused}");
         }
     }
 }

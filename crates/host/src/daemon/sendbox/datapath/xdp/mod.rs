@@ -192,7 +192,8 @@ fn warn_of_own(set: Result<(), forebay_ebpf::Error>) {
         tracing::warn!(
             target: "device",
             %error,
-            "addresses of this machine and of other boxes: packets to some are taken as those to hosts"
+            "too many addresses of this machine and of other boxes: the sendbox treats packets to \
+             some as packets to hosts"
         );
     }
 }
@@ -209,7 +210,9 @@ impl Listener for Nobody {
 }
 
 impl Datapath for Xdp {
+    /// All versions: the port sees single packets.
     const VERSIONS: BlockVersions = BlockVersions::ALL;
+    /// Carries packets in user space.
     const TASK: Task = Task::Packets;
 
     fn steer(&mut self, now: Timestamp, bundle: usize, steering: &Steering) {
@@ -412,8 +415,8 @@ impl Datapath for Xdp {
 fn tell_of_finished_checksums() {
     tracing::warn!(
         target: "device",
-        "packets come in with unfinished checksums, which are finished here; \
-         `ethtool -K DEVICE tx off` at the sending end of the link costs less CPU"
+        "packets arrive with unfinished checksums, which the sendbox completes; `ethtool -K DEVICE \
+         tx off` at the sending end of the link costs less CPU"
     );
 }
 

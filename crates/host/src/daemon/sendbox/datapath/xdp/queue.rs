@@ -254,7 +254,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_queue_of_another_discipline_takes_over_what_waits_in_order_and_up_to_its_limit() {
+    fn new_discipline_takes_over_packets_in_order() {
         let (now, mut pool) = (Timestamp::from_nanos(1), Pool::new(1518, BATCH));
         let fifo = |limit: &str| {
             Queue::new(&Spec::named("fifo").with("limit", Value::Text(limit.into()))).unwrap()

@@ -263,7 +263,7 @@ impl Lane {
             let _ = realtime && privileges::go_realtime();
             let outcome = confinement.confine(Task::Frames).and_then(|()| reader.run());
             if let Err(error) = outcome {
-                tracing::warn!(target: "device", %error, "receive queue {queue} is read no more");
+                tracing::warn!(target: "device", %error, "receive queue {queue} is no longer read");
             }
         })?;
         Ok(Self { queue, full, empty, ports, open: None, pulse, thread })
@@ -434,7 +434,7 @@ mod tests {
     }
 
     #[test]
-    fn frames_of_each_queue_come_in_order_and_none_is_lost_however_late_they_are_taken() {
+    fn late_reading_keeps_order_and_loses_nothing() {
         with_readers(|mut readers, mut sources| {
             for number in 0..FRAMES {
                 send(&mut sources[(number % QUEUES) as usize], &frame(number, 100));
@@ -450,7 +450,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_sleeps_is_woken_by_a_frame_and_what_is_too_long_is_counted() {
+    fn frame_wakes_the_sleeper_and_oversized_is_counted() {
         with_readers(|mut readers, mut sources| {
             let mut pool = Pool::new(FRAME_BYTES, 0);
             for round in 0..20 {
@@ -469,7 +469,7 @@ mod tests {
     }
 
     #[test]
-    fn silent_reader_is_overdue_and_ended_one_an_error() {
+    fn silent_reader_is_overdue_ended_reader_an_error() {
         with_readers(|mut readers, _| {
             let second = Duration::from_secs(1);
             assert!(readers.overdue(clock::now() + second) > second / 2);

@@ -113,7 +113,7 @@ fn all() -> Vec<Unfinished> {
 }
 
 #[test]
-fn an_unfinished_checksum_is_finished_as_its_receiver_wants_it_and_nothing_else_is_changed() {
+fn unfinished_checksum_is_finished_and_nothing_else_changes() {
     for packet in all() {
         let (before, after) = (packet.frame(), packet.finished());
         assert!(packet.verifies(&after), "{after:?}");
@@ -159,7 +159,7 @@ fn a_broken_packet_stays_as_it_is() {
 }
 
 #[test]
-fn a_right_checksum_that_equals_the_sum_of_the_pseudo_header_is_right() {
+fn valid_checksum_equal_to_pseudo_header_sum_stays() {
     // The segment's other words must add up to all ones minus twice the pseudo-header.
     let packet = Unfinished::new(false, UDP, &[0, 0]);
     let mut frame = packet.frame();
@@ -172,7 +172,7 @@ fn a_right_checksum_that_equals_the_sum_of_the_pseudo_header_is_right() {
 }
 
 #[test]
-fn a_udp_checksum_that_comes_out_as_zero_is_sent_as_all_ones() {
+fn zero_udp_checksum_is_sent_as_all_ones() {
     let packet = Unfinished::new(false, UDP, &[0, 0]);
     let mut frame = packet.frame();
     let rest = fold(sum(&frame[34..40]) + packet.pseudo_header());
@@ -191,7 +191,7 @@ fn a_udp_packet_without_a_checksum_stays_without() {
 }
 
 #[test]
-fn data_behind_a_udp_packet_is_no_part_of_it() {
+fn data_after_udp_length_is_not_summed() {
     let mut packet = Unfinished::new(false, UDP, b"data");
     packet.padding = 6;
     let mut frame = packet.frame();
@@ -262,7 +262,7 @@ fn a_frame_that_ends_early_is_left_alone() {
 }
 
 #[test]
-fn of_all_that_the_field_may_hold_only_the_sum_of_the_pseudo_header_is_unfinished() {
+fn only_pseudo_header_sum_counts_as_unfinished() {
     let frame = Unfinished::new(false, TCP, b"data").finished();
     let finished = (0..=u16::MAX).filter(|field| {
         let mut frame = frame.clone();
@@ -357,7 +357,7 @@ fn tunnels(is_v6: bool) -> Vec<Tunnel> {
 }
 
 #[test]
-fn what_a_tunnel_left_unfinished_inside_is_finished_and_what_verifies_is_meant_so() {
+fn unfinished_inner_checksum_is_finished_valid_one_stays() {
     for packet in all() {
         let (inner, finished) = (packet.frame(), packet.finished());
         for tunnel in tunnels(packet.is_v6) {
@@ -393,7 +393,7 @@ fn checksums_of_tunnels_themselves_are_finished() {
 }
 
 #[test]
-fn what_only_resembles_a_tunnel_or_is_too_deep_in_them_is_left_alone() {
+fn lookalike_or_too_deep_tunnels_are_left_alone() {
     let packet = Unfinished::new(false, TCP, b"data");
     let (inner, finished) = (packet.frame(), packet.finished());
     for tunnel in [
@@ -417,7 +417,7 @@ fn what_only_resembles_a_tunnel_or_is_too_deep_in_them_is_left_alone() {
 }
 
 #[test]
-fn bytes_that_are_anything_are_read_without_a_panic() {
+fn arbitrary_bytes_do_not_panic() {
     for packet in all().into_iter().step_by(7) {
         let inner = packet.frame();
         for tunnel in tunnels(packet.is_v6) {
@@ -435,7 +435,7 @@ fn bytes_that_are_anything_are_read_without_a_panic() {
 }
 
 #[test]
-fn the_crc_of_sctp_is_that_of_its_test_vectors() {
+fn sctp_crc_matches_its_test_vectors() {
     // RFC 3720 section B.4, and the usual nine digits.
     let rising: Vec<u8> = (0..32).collect();
     for (bytes, crc) in [
@@ -450,7 +450,7 @@ fn the_crc_of_sctp_is_that_of_its_test_vectors() {
 }
 
 #[test]
-fn the_crc_of_sctp_is_finished_where_it_was_left_out_and_nowhere_else() {
+fn only_missing_sctp_crc_is_finished() {
     for is_v6 in [false, true] {
         // Ports, tag, CRC, and a chunk of HEARTBEAT.
         let sctp = [19, 136, 19, 137, 1, 2, 3, 4, 0, 0, 0, 0, 4, 0, 0, 12, 0, 1, 0, 8, 1, 2, 3, 4];
