@@ -1,4 +1,4 @@
-//! What a congestion control costs on one processor: trials, as the testbed measures them.
+//! Records of cost trials: the CPU time of a congestion control on one processor of the testbed.
 
 use alloc::string::String;
 use alloc::vec::Vec;
