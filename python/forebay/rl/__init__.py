@@ -18,8 +18,9 @@ before the first decision are 0. The values describe the time since the last dec
 - ``in_flight``: bytes in flight over the window;
 - ``log_rate``: log2 of the segments delivered in a minimum round trip, over 10.
 
-Actions ``a`` are float32 of shape ``(1,)``, -1 to 1, and multiply the window or rate by ``2**a``. A window that is less than
-half full does not grow, and the least window is two segments. The end of a plan's time is a truncation; nothing terminates.
+Actions ``a`` are float32 of shape ``(1,)``, -1 to 1, and multiply the window or rate by ``2**a``. A window that is less
+than half full does not grow, and the least window is two segments. The end of a plan's time is a truncation; nothing
+terminates.
 
 An episode depends only on its scenario, its seed and the actions, byte for byte, for any number of threads.
 

@@ -30,9 +30,9 @@ _OPSET, _IR_VERSION = 17, 8
 class Policy:
     """A policy from an ONNX file. It runs in Rust without onnxruntime, as in simulator, sendbox and agent.
 
-    From now on plans that name this file use its current content. A file is ONNX of opset 13 to 28, with at most 8 MiB, 256
-    operators and 4,194,304 multiplications per evaluation. Its one float32 input has ``history * 14`` numbers in any fixed
-    shape, and its one float32 output is the action. The operators are
+    From now on plans that name this file use its current content. A file is ONNX of opset 13 to 28, with at most 8 MiB,
+    256 operators and 4,194,304 multiplications per evaluation. Its one float32 input has ``history * 14`` numbers in any
+    fixed shape, and its one float32 output is the action. The operators are
 
     - ``Gemm`` and ``MatMul`` with constant weights, ``transA`` 0;
     - ``Add``, ``Sub``, ``Mul`` and ``Div`` of equal shapes, or if one shape is the end of the other;
