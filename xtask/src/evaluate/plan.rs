@@ -51,11 +51,6 @@ impl<'a> PlanPart<'a> {
         Ok(Self { claims, plan, backend, seeds, folder, sources, results, left })
     }
 
-    /// `bundler/main`.
-    pub fn subject(&self) -> &str {
-        &self.claims.name
-    }
-
     /// `bundler/main@sim`, or of a variant `bundler/main@emu+kernel`.
     pub fn name(&self) -> String {
         self.claims.part(self.backend)

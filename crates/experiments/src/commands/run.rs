@@ -173,10 +173,7 @@ impl Run {
             if !self.arms.is_empty() {
                 plan.select_arms(&self.arms)?;
             }
-            // A report names the command.
-            if !plan.command.is_empty() {
-                plan.command += &(foreign_rust::arguments() + &self.python.arguments());
-            }
+            plan.repeat_with(&(foreign_rust::arguments() + &self.python.arguments()));
             Ok(plan)
         };
         self.plans.iter().map(load).collect()

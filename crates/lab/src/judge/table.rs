@@ -1,7 +1,6 @@
 //! Tables of claims and of anything else: titles and rows, as text, and claims as CSV.
 
 use std::borrow::Cow;
-use std::fmt::Write as _;
 
 use super::{Interval, Judged, Verdict};
 use crate::export::{Csv, Sink};
