@@ -11,7 +11,7 @@ use serde_json::json;
 
 use super::engine::{Engine, Work};
 use super::refuse;
-use forebay::commands::foreign_rust::{With, in_sets};
+use forebay::commands::foreign_rust::{self, With, in_sets};
 use forebay::commands::interrupt::{command_line, resume_after_interrupt};
 use forebay::commands::python::Python;
 use forebay::{BadInput, print};
@@ -173,6 +173,7 @@ impl Run {
             if !self.arms.is_empty() {
                 plan.select_arms(&self.arms)?;
             }
+            plan.repeat_with(&(foreign_rust::arguments() + &self.python.arguments()));
             Ok(plan)
         };
         self.plans.iter().map(load).collect()
