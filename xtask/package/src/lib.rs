@@ -465,10 +465,12 @@ mod tests {
 
     #[test]
     fn rpm_packs_every_installed_file() {
-        // A program that writes a page if called for manual pages, and nothing as completions.
+        // A program that writes a page if called for manual pages, and nothing as completions. It fails next to the
+        // laboratory of an earlier build.
         let script = r#"
             set -f; root=$(mktemp -d); trap 'rm -r "$root"' EXIT
-            printf '#!/bin/sh\n[ "$1" = completions ] || { mkdir -p "$3"; : >"$3/forebay.1"; }\n' >"$root/program"
+            : >"$root/forebay-experiments"
+            printf '#!/bin/sh\n[ ! -e "${0%%/*}/forebay-experiments" ] || exit 1\n[ "$1" = completions ] || { mkdir -p "$3"; : >"$3/forebay.1"; }\n' >"$root/program"
             chmod +x "$root/program"
             sh packaging/install.sh "$root/program" /usr "$root/made"
             packed=$(sed -n '/^%files/,/^$/s,^/,/,p' packaging/rpm/forebay.spec)

@@ -55,18 +55,20 @@ pub struct Answers {
 
 #[cfg(feature = "host")]
 impl Answers {
-    /// Leaves out bundles whose names are not `part` or, where none is, do not contain `part`; an error if no
-    /// bundle is left.
+    /// Keeps the bundle called `part`, or else each bundle whose name contains `part`. If there is none,
+    /// the error offers similar names.
     fn keep_bundles(&mut self, part: &str) -> anyhow::Result<()> {
-        let mut names = self.boxes.iter().flat_map(|it| &it.bundles).map(|bundle| &bundle.name);
-        let is_whole = names.any(|name| name == part);
+        let bundles = self.boxes.iter().flat_map(|it| &it.bundles);
+        let names: Vec<&str> = bundles.map(|bundle| bundle.name.as_str()).collect();
+        if !self.boxes.is_empty() && !names.iter().any(|name| name.contains(part)) {
+            let near = forebay_core::spec::nearest_words(part, &names);
+            let text = format!("--bundle {part:?}: allowed is a part of the name of a bundle{near}");
+            return Err(super::BadInput(text).into());
+        }
+        let is_whole = names.contains(&part);
         for status in &mut self.boxes {
             let is_kept = |name: &str| if is_whole { name == part } else { name.contains(part) };
             status.bundles.retain(|bundle| is_kept(&bundle.name));
-        }
-        if !self.boxes.is_empty() && self.boxes.iter().all(|status| status.bundles.is_empty()) {
-            let text = format!("--bundle {part:?}: allowed is a part of the name of a bundle");
-            return Err(super::BadInput(text).into());
         }
         Ok(())
     }
@@ -123,9 +125,8 @@ impl Target {
     ) -> anyhow::Result<Vec<Answer>> {
         let mut sockets = self.sockets()?;
         if request == forebay_host::service::control::Request::Reload && self.socket.is_none() {
-            // An agent has no file that it could take again.
-            let is_agents = |name: &std::ffi::OsStr| name.to_string_lossy().starts_with("agent-");
-            sockets.retain(|socket| !socket.file_name().is_some_and(is_agents));
+            // An agent has no configuration file to read again.
+            sockets.retain(|socket| !forebay_host::service::control::is_agents(socket));
             anyhow::ensure!(!sockets.is_empty(), "no box runs here");
         }
         ask_all(&sockets, self.socket.is_some(), request)
@@ -370,6 +371,8 @@ mod tests {
         let error = answers.keep_bundles("west").unwrap_err();
         assert!(error.to_string().contains("--bundle \"west\""), "{error}");
         assert!(error.is::<super::super::BadInput>());
+        let error = answers.keep_bundles("nort-1").unwrap_err().to_string();
+        assert!(error.contains("nearest is north-1") || error.contains("nearest are north-1"), "{error}");
     }
 
     #[test]
