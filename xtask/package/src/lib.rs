@@ -343,7 +343,8 @@ fn sbom_of(program: &str) -> String {
     format!("{program}.cdx.json")
 }
 
-/// Compiler flags that keep paths of this machine out of a program; `flag` is the one that replaces a path.
+/// Compiler flags that keep paths of this machine out of a program; `flag` is the compiler's option that
+/// replaces a path.
 fn mapped_flags(repository: &Path, flag: &str) -> Result<[String; 2]> {
     let home = std::env::var_os("CARGO_HOME").map(PathBuf::from);
     let home = home.or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".cargo")));

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 #[cfg(feature = "host")]
 use super::print;
 
-/// Which daemon is asked.
+/// The daemon to ask.
 #[derive(clap::Args)]
 pub struct Target {
     /// Control socket of the daemon: `box.control` in its configuration, or `agent --control`
@@ -42,7 +42,7 @@ pub struct Status {
 #[cfg(feature = "host")]
 pub const ANOTHER_QUESTION: &str = "the daemon sent an answer to another request";
 
-/// What the daemons that were asked say of themselves.
+/// The status of all daemons that answered.
 #[cfg(feature = "host")]
 #[derive(Default, serde::Serialize, schemars::JsonSchema)]
 #[schemars(title = "forebay status --json")]
@@ -93,7 +93,7 @@ pub type Answer = forebay_host::service::control::Answer<State>;
 
 #[cfg(feature = "host")]
 impl Target {
-    /// The daemon at `socket`, or each that has one in the usual folder.
+    /// The daemon at `socket`, or if `None`, every daemon with a socket in the usual folder.
     pub fn of(socket: Option<PathBuf>) -> Self {
         Self { socket }
     }
@@ -150,8 +150,8 @@ impl Target {
     }
 }
 
-/// The answers of all daemons at `sockets`. One that was killed has left its socket behind, and one that is
-/// stopped does not answer: unless it `is_named`, it is passed over while other daemons do.
+/// The answers of all daemons at `sockets`. A killed daemon leaves its socket behind, and a stopped daemon does not
+/// answer: unless it `is_named`, its failure counts only if no other daemon answers.
 #[cfg(feature = "host")]
 fn ask_all(
     sockets: &[PathBuf],
@@ -170,7 +170,7 @@ fn ask_all(
                 if is_named || ![ConnectionRefused, TimedOut, WouldBlock].contains(&kind) {
                     return Err(error);
                 }
-                // One that is stopped, unlike one that is gone, may have traffic.
+                // A stopped daemon may have traffic, unlike a killed one.
                 if kind != ConnectionRefused {
                     eprintln!("warning: {error:#}");
                 }

@@ -340,8 +340,8 @@ mod tests {
         };
         let small = |flow| TestPacket { len: ByteCount::new(100), ..packet(flow, 0) };
         assert_eq!(next(&mut queue), 1);
-        // Flows 2 and 3: the one that was not served gets its next packet just before it would be
-        // found empty (RFC 8290 section 4.2, last paragraph).
+        // One of the flows 2 and 3 is not served. Its next packet arrives just before the scheduler would
+        // find its queue empty (RFC 8290 section 4.2, last paragraph).
         queue.enqueue(at(0), small(2), &mut Dropped::default());
         let served: Vec<u32> = (0..100)
             .map(|_| {

@@ -24,7 +24,7 @@
 //! - Linux adds 2 % a period above 250 ms, and can scale p by the length of a packet; RFC 8033
 //!   does neither by default, nor does this;
 //! - Linux spends the burst allowance by the time between departures, RFC 8033 by the period;
-//! - decay rounds up, so that p comes to 0 whatever the gains are.
+//! - decay rounds up, so that p reaches 0 with any gains.
 //!
 //! ns-3 (PieQueueDisc, [`PieParams::as_ns3`]) differs: updates are due at multiples of `tupdate` from 0 on; p
 //! is 0 as long as there is burst allowance, which comes back only after 1.5 s of calm; p decays by 2 %. An
@@ -332,7 +332,7 @@ impl<P: Packet> Pie<P> {
         for _ in self.updates.due(now, first) {
             let before = self.law.clone();
             self.law.update(&self.params);
-            // The same input again leaves it as it is: so would all the other updates.
+            // The update changed nothing. The other updates have the same input, so they change nothing, too.
             if self.law == before {
                 break;
             }

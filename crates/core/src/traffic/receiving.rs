@@ -1,11 +1,11 @@
-//! How receivers of TCP connections read and acknowledge, those that misbehave included.
+//! How receivers of TCP connections read and acknowledge data, including receivers that misbehave.
 //!
 //! ```text
 //! honest        as the stack does
 //! dividing      each acknowledgement in several pieces; all but the last end within a segment
 //! duplicating   each acknowledgement several times over
-//! optimistic    data ahead of those that have come, and those that are missing as if they had come
-//! concealing    no congestion experienced, however many segments were marked so
+//! optimistic    data that have not arrived yet, and missing data as if they had arrived
+//! concealing    never echoes marks (congestion experienced)
 //! ```
 //! Sources: Savage, Cardwell, Wetherall, Anderson, "TCP Congestion Control with a Misbehaving Receiver", CCR
 //! 29(5), 1999; for the last conduct Ely, Spring, Wetherall, Savage, Anderson, "Robust Congestion Signaling",

@@ -270,7 +270,7 @@ impl Record {
     }
 }
 
-/// Zero means that there is no value.
+/// The value; `None` if zero, which means unknown.
 fn known(value: u32) -> Option<u32> {
     (value > 0).then_some(value)
 }

@@ -1,5 +1,5 @@
-//! Many bundles between two boxes: idle ones rest, busy ones share the line, and a reload changes only those that
-//! differ. `make bench-bundles` measures the cost compared with one bundle that has the same traffic.
+//! Many bundles between two boxes: idle ones rest, busy ones share the line, and a reload restarts only changed
+//! bundles. `make bench-bundles` measures the cost compared with one bundle that has the same traffic.
 
 use std::fmt::Write as _;
 use std::fs;

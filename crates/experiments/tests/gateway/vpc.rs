@@ -23,7 +23,7 @@ const ROUTER: &str = "10.0.0.1";
 
 /// Both sites.
 pub struct Vpc {
-    /// The one that sends, and the one that receives.
+    /// The site that sends, and the site that receives.
     pub sites: [Site; 2],
     /// The link between them.
     pub link: Bottleneck,

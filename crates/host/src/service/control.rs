@@ -262,7 +262,7 @@ fn with_hint(path: &Path, error: io::Error) -> io::Error {
     if error.kind() != io::ErrorKind::PermissionDenied {
         return error;
     }
-    // Write permission of the group is what connect(2) needs.
+    // connect(2) needs write permission of the group.
     let file = std::fs::metadata(path).ok().filter(|file| file.mode() & 0o020 != 0);
     let group = file.and_then(|file| Group::from_gid(Gid::from_raw(file.gid())).ok().flatten());
     let hint = match group {
