@@ -4,8 +4,8 @@
 //! callback ──► slot of its thread ◄── watchdog (limit), watched (ctrl-C) ──► exception in the thread
 //! ```
 //! Both raise the exception while they hold the interpreter, and a callback holds the interpreter while it leaves its
-//! slot. So no exception arrives after its callback. A callback in C, such as `time.sleep`,
-//! gets the exception when it returns to Python. A caller that waits for the thread does not wait for this.
+//! slot. So no exception arrives after its callback. A callback in C, such as `time.sleep`, gets the exception when it
+//! returns to Python. A caller that waits for the thread does not wait for this.
 
 use std::cell::RefCell;
 use std::fmt;

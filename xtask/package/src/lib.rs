@@ -31,7 +31,7 @@ enum Kind {
     Deb,
     /// The files of `make install`, with programs that need no shared libraries.
     Archive,
-    /// For Fedora and similar systems, with such a `forebay`.
+    /// For Fedora and similar systems, with a `forebay` that needs no shared libraries.
     Rpm,
     /// An OCI image: a Debian with `forebay`.
     Image,
@@ -206,8 +206,8 @@ impl Sources {
         }
     }
 
-    /// Builds the programs and returns their folder. It has its own folder, because with these flags cargo would
-    /// rebuild all that other chores have built.
+    /// Builds the programs and returns their folder. The folder is separate: with these flags cargo would
+    /// rebuild the results of other chores.
     fn build(&self) -> Result<PathBuf> {
         let Options { profile, kind, .. } = &self.options;
         let (triple, target) = (triple(), self.folder().join("build"));
@@ -395,7 +395,7 @@ pub fn text_of(command: &mut Command) -> Result<String> {
     Ok(String::from_utf8(output.stdout)?)
 }
 
-/// Removes a folder with all that is in it, if it is there.
+/// Removes a folder with its contents, if it exists.
 pub fn remove(folder: &Path) -> Result<()> {
     if folder.exists() {
         std::fs::remove_dir_all(folder).with_context(|| folder.display().to_string())?;

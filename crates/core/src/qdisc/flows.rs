@@ -225,7 +225,7 @@ mod tests {
             let mut flows = Flows::new(8, ways, 3);
             assert_eq!(flows.count(), 24);
             for flow in 0..100 {
-                // Class 3 is none: the last takes it.
+                // There are three classes: packets of class 3 go to the last.
                 for (class, expected) in [(0, 0), (1, 1), (2, 2), (3, 2)] {
                     let queue = flows.queue(&packet(flow, class), 7, |_| true);
                     assert_eq!((flows.class_of(queue), queue / 8), (expected, expected as u32));

@@ -56,7 +56,7 @@ pub(super) fn build<P: Packet + Send + 'static>(spec: &Spec, _levels: usize) -> 
     Ok(Box::new(FqCodel::new(FqCodelParams::from_spec(spec)?)))
 }
 
-/// The interval over the least round trip up to which `target`, `interval` and `limit` are as given.
+/// Largest ratio of the interval to the least round trip at which `target`, `interval` and `limit` stay as given.
 const ROUND_TRIPS: u32 = 4;
 /// Longer times on long paths; off by default.
 const FOLLOW_RTT: Param<bool> = Param::switch(

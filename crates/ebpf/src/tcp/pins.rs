@@ -202,7 +202,7 @@ fn layout() -> String {
     format!("{LAYOUT:08x}")
 }
 
-/// All that a set has.
+/// All parts of a set.
 fn files() -> impl Iterator<Item = &'static str> {
     MAPS.into_iter().chain([LINK])
 }

@@ -368,7 +368,7 @@ impl TryFrom<u8> for Mode {
 }
 
 impl Report {
-    /// Whether there is any of [`Report::congestion_events`]: mostly there is none.
+    /// Whether [`Report::congestion_events`] has an event. Most reports have none.
     pub fn has_congestion_events(&self) -> bool {
         self.underused.is_some() || self.head.events.contains(Events::CONGESTION)
     }

@@ -18,7 +18,7 @@ use crate::course::{self, Ends};
 use crate::link::Bottleneck;
 use crate::machine::{host, ip, output, router, without_offloads};
 
-/// Virtual router to which the machines of a site send all packets.
+/// Virtual router that gets all packets of a site's machines.
 const ROUTER: &str = "10.0.0.1";
 
 /// Both sites.

@@ -265,7 +265,7 @@ impl ForeignClock {
         Some(Suspicion { since_s: now_s, forth_s, back_s, stretches: 0 })
     }
 
-    /// Estimates slew and step from the stretches since then, to which no controller has reacted.
+    /// Estimates slew and step from the stretches since then. No controller has reacted to them yet.
     fn resolve(
         &mut self,
         tuning: &Tuning,

@@ -435,7 +435,7 @@ impl Feedback {
         self.history.clear();
     }
 
-    /// Forgets all that refers to the counters and the clock of the receivebox.
+    /// Forgets everything from the counters and the clock of the receivebox.
     pub fn forget_receivebox(&mut self) {
         self.history.clear();
         self.returns.clear();

@@ -90,7 +90,7 @@ pub struct Seen {
 pub enum VisibilityVerdict {
     /// More is unseen than was known: control has learnt from too few bytes.
     Unseen,
-    /// The seen share keeps changing by itself, or cannot be tested: control is given up for now.
+    /// The seen share keeps changing by itself, or cannot be tested: the bundle is unshaped for now.
     Unsteady,
 }
 
@@ -147,7 +147,7 @@ pub struct Visibility {
     rest: Duration,
     findings: u32,
     found_at: Option<Timestamp>,
-    /// Control was given up a short while ago: a single further finding suffices.
+    /// The bundle became unshaped a short while ago: a single further finding suffices.
     unsteady_until: Option<Timestamp>,
 }
 

@@ -92,7 +92,7 @@ impl DropSink<TestPacket> for Dropped {
     }
 }
 
-/// A discipline under test with all that is known about it from outside.
+/// A discipline under test, with its state as observed from outside.
 pub struct Model {
     rules: Rules,
     subject: Subject,

@@ -32,7 +32,7 @@ unsafe impl Plain for Told {}
 
 type Host = Box<dyn FnMut(&Call) -> Limits>;
 
-/// All that have a function in `algorithms/src/lib.rs`.
+/// All algorithms with a function in `algorithms/src/lib.rs`.
 const LAWS: [&str; 3] = ["newreno", "vegas", "westwood"];
 
 /// The law as this machine's code.
