@@ -62,7 +62,8 @@ impl Answers {
         let names: Vec<&str> = bundles.map(|bundle| bundle.name.as_str()).collect();
         if !self.boxes.is_empty() && !names.iter().any(|name| name.contains(part)) {
             let near = forebay_core::spec::nearest_words(part, &names);
-            let text = format!("--bundle {part:?}: allowed is a part of the name of a bundle{near}");
+            let text =
+                format!("--bundle {part:?}: allowed is a part of the name of a bundle{near}");
             return Err(super::BadInput(text).into());
         }
         let is_whole = names.contains(&part);
@@ -372,7 +373,7 @@ mod tests {
         assert!(error.to_string().contains("--bundle \"west\""), "{error}");
         assert!(error.is::<super::super::BadInput>());
         let error = answers.keep_bundles("nort-1").unwrap_err().to_string();
-        assert!(error.contains("nearest is north-1") || error.contains("nearest are north-1"), "{error}");
+        assert!(error.contains("; nearest") && error.contains("north-1"), "{error}");
     }
 
     #[test]
