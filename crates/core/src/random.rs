@@ -52,7 +52,7 @@ impl Stream {
         (self.bits() >> 11) as f64 * (1.0 / (1_u64 << 53) as f64)
     }
 
-    /// True with probability `probability`; draws one number whatever the probability is.
+    /// True with probability `probability`. Always draws exactly one number.
     pub fn chance(&mut self, probability: f64) -> bool {
         self.unit() < probability
     }

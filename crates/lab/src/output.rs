@@ -176,8 +176,8 @@ pub fn figures(arms: &[&ArmSummary]) -> Option<(Vec<String>, Vec<Vec<String>>)> 
     arms.iter().any(is_told).then_some((titles, rows))
 }
 
-/// How closely the flows of each arm follow those of the baseline over time, of all seeds together; `None` where the plan
-/// has no `[curves]`.
+/// How closely the flows of each arm follow the baseline's flows over time, over all seeds. `None` if the plan has no
+/// `[curves]`.
 fn curves(arms: &[&ArmSummary]) -> Option<(Vec<String>, Vec<Vec<String>>)> {
     let flows = || arms.iter().flat_map(|arm| arm.flows.iter().map(move |flow| (arm, flow)));
     let several = arms.iter().any(|arm| arm.backend != arms[0].backend);

@@ -6,8 +6,8 @@
 //! ```
 //! - Each new router joins two earlier ones, each drawn in proportion to the links that it has (Barabasi and
 //!   Albert, Science 286, 1999). Packets take the way of least propagation.
-//! - Each site has a mass, exponentially distributed, and sends to some sites at other routers, whatever
-//!   their masses. A pair of sites offers data in proportion to both masses: the gravity model (Roughan, CCR
+//! - Each site has a mass, exponentially distributed. It sends to some sites at other routers, drawn without
+//!   regard to their masses. A pair of sites offers data in proportion to both masses: the gravity model (Roughan, CCR
 //!   35(5), 2005). If receivers were drawn by mass as well, their mass would count twice.
 //! - A transit link is as fast as the load offered to it requires, and access is propagation alone: all
 //!   queues stand at transit links and in the boxes of sites.
@@ -61,7 +61,7 @@ pub struct Transit {
     pub link: Link,
 }
 
-/// A site and one that it sends to.
+/// A site that sends, and a site that receives from it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SitePair {
     /// Number of the site that sends.
@@ -171,7 +171,7 @@ impl Topology {
         pairs
     }
 
-    /// The link by which each router is reached on the shortest way from `source`.
+    /// For each router, the last link of the shortest way from `source`.
     fn shortest(&self, source: usize) -> Vec<Option<usize>> {
         let mut reached = vec![None; self.routers];
         let mut delays = vec![Duration::MAX; self.routers];

@@ -98,7 +98,7 @@ impl Line {
         Timestamp::from_nanos(due.as_nanos().saturating_sub(self.extra_ns))
     }
 
-    /// Puts a packet before those that come out later.
+    /// Inserts a packet in front of the packets that come out later.
     #[cold]
     fn insert(&mut self, packet: Packet) {
         let later = self.packets.iter().rev().take_while(|other| other.queued > packet.queued);

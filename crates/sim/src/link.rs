@@ -10,7 +10,7 @@
 //! an event for each departure anyway.
 //!
 //! A packet that arrives at the instant of a departure finds the qdisc as it was before. In ns-3 a separate
-//! event, behind those of the instant, asks the qdisc for its next packet (QueueDisc::Run). The second packet
+//! event, after the other events of the instant, asks the qdisc for its next packet (QueueDisc::Run). The second packet
 //! of a burst arrives later by the first one's time on the access link, which is zero here. On a link with a
 //! device it therefore finds the departure done. The acknowledgements of a full pipe are exactly one service
 //! time apart, so this order often decides about losses.
@@ -38,7 +38,7 @@ use crate::tcp::stack::Stack;
 /// The queue of a link. Most runs use first in, first out, which therefore avoids a call through a table.
 enum Queue {
     Fifo(Fifo<Packet>),
-    /// An acknowledgement replaces an earlier one that it makes needless.
+    /// An acknowledgement replaces an earlier acknowledgement that adds nothing to it.
     Filtering(Fifo<Packet>),
     Other(Box<dyn Qdisc<Packet> + Send>),
 }
@@ -92,7 +92,7 @@ struct Losses {
 }
 
 impl Losses {
-    /// Draws for every packet: the n-th packet has the same fate whatever the share was before.
+    /// Draws for every packet, so that earlier shares do not change the fate of the n-th packet.
     #[inline]
     fn is_lost(&mut self) -> bool {
         self.is_possible && self.stream.chance(self.share)

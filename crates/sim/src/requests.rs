@@ -1,5 +1,5 @@
-//! Requests over TCP connections. The client at B asks at scheduled times, whatever the state of its
-//! connections (open loop). The server at A answers each request with the requested number of bytes.
+//! Requests over TCP connections. The client at B sends requests at scheduled times and never waits for
+//! earlier answers (open loop). The server at A answers each request with the requested number of bytes.
 //! Connections are persistent, or each request opens its own.
 //!
 //! ```text

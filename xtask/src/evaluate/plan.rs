@@ -83,7 +83,7 @@ impl<'a> PlanPart<'a> {
         let (mut is_decided, mut reached) = (false, first);
         for seed in self.seeds.iter() {
             let missing = self.missing(seed)?;
-            // An existing run counts, even if its seed follows the one that decided.
+            // An existing run counts, even if an earlier seed already decided.
             if missing > 0 && is_decided {
                 break;
             }
@@ -108,8 +108,8 @@ impl<'a> PlanPart<'a> {
         Ok(())
     }
 
-    /// The claims. Those that also concern the simulator find it among `parts`. Before the first run, one row says
-    /// that nothing was run, and later one that a part is left.
+    /// Judges the claims. A claim that also concerns the simulator finds the simulator's runs in `parts`. Before
+    /// the first run, the result is one row, which says that there is no run. Later a row says that runs are left.
     pub fn judge<'b>(&self, mut parts: impl Iterator<Item = &'b PlanPart<'b>>) -> Vec<Judged> {
         if self.results.is_empty() {
             let claim = "all of it".into();
@@ -259,7 +259,7 @@ mod tests {
         store.put_run(&run).unwrap();
     }
 
-    /// The remaining work, and the minutes for which `part` asked `may_begin`, which refused.
+    /// The remaining work, and the minutes that `part` requested from `may_begin`, which refused.
     fn left_and_asked(part: &mut PlanPart<'_>) -> (Left, Vec<f64>) {
         let mut asked = Vec::new();
         part.advance(&mut |minutes| {

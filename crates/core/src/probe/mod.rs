@@ -113,7 +113,7 @@ pub struct FlowLook {
 pub struct HopAnswer {
     /// When the packet was sent.
     pub at: Timestamp,
-    /// Routers up to the one that answered, that one included.
+    /// Hops up to the router that answered, including it.
     pub hops: u8,
     /// Time until the answer.
     pub rtt: Duration,

@@ -204,7 +204,7 @@ pub struct Verdict {
 }
 
 impl Verdict {
-    /// The condition of the answer, as the end of a sentence; `None`: there is none.
+    /// The condition of the answer, as the end of a sentence; `None` if the answer is unconditional.
     pub const fn condition(&self) -> Option<&'static str> {
         match (self.answer, self.share) {
             (Answer::Yes, None) => {

@@ -1,18 +1,18 @@
 //! Controlled delay: drops or marks at the head of the queue once packets have waited longer than
-//! `target` for a whole `interval`. Drops then come more and more often until packets no longer
-//! wait so.
+//! `target` for a whole `interval`. Drops then come more and more often until packets wait less than
+//! `target`.
 //!
 //! ```text
 //! sojourn < target, or at most one packet left : good; leave the dropping state
-//! sojourn >= target for >= interval            : enter it: drop one, next drop after the law
-//! law                                          : interval / sqrt(count), count = drops since entry
-//! re-entry within 16 intervals                 : count resumes where the last state had raised it
+//! sojourn >= target for >= interval            : enter it: drop one, the next after one spacing
+//! spacing                                      : interval / sqrt(count), count = drops since entry
+//! re-entry within 16 intervals                 : count begins with the drops that the last state added
 //! ```
 //! Sources: RFC 8289, sections 5.1 to 5.6 with the pseudocode of section 5; Linux
 //! include/net/codel_impl.h for marking: a marked packet is delivered and counts as a drop.
 //!
-//! As in Linux, the control law ([`Codel`]) is written once and has several owners: [`CodelQueue`]
-//! has one queue, [`super::FqCodel`] one control law per flow.
+//! As in Linux, two disciplines share the control law ([`Codel`]): [`CodelQueue`] has one queue, and
+//! [`super::FqCodel`] has one control law per flow.
 //!
 //! Departure: the interval is divided by an exact integer square root instead of Linux' Newton
 //! step, so drop times follow the formula rounded down to a nanosecond.
@@ -40,7 +40,7 @@ pub(super) const TARGET: Param<Duration> =
 /// RFC 8289 section 4.2: a worst-case round-trip time; 100 ms suits the Internet.
 pub(super) const INTERVAL: Param<Duration> = Param::new(
     "interval",
-    "time for which the delay may exceed the target, about the worst RTT (section 4.2)",
+    "time for which the delay may exceed the target, about the longest RTT (RFC 8289 section 4.2)",
 )
 .or(Duration::from_millis(100))
 .within(Duration::from_micros(100)..=Duration::from_secs(10))
@@ -89,20 +89,20 @@ impl CodelParams {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Codel {
     is_dropping: bool,
-    /// Drops since the dropping state was entered, or resumed.
+    /// Drops since the dropping state began. A resumed state continues the earlier count.
     count: u32,
-    /// `count` when it was entered.
+    /// `count` when the dropping state began.
     entry_count: u32,
-    /// When the sojourn time will have been above target for an interval.
+    /// One interval after the sojourn time rose above target.
     first_above: Option<Timestamp>,
     /// When the next drop is due.
     drop_next: Timestamp,
 }
 
-/// The head of a queue, taken out.
+/// A packet taken from the head of a queue.
 pub(super) struct Head<P> {
     pub queued: Queued<P>,
-    /// Bytes behind it in the same queue.
+    /// Bytes left in the queue.
     pub left: ByteCount,
 }
 
@@ -141,13 +141,13 @@ impl Codel {
         Some(packet)
     }
 
-    /// Counts packets that the owner dropped at its limit, so that the control law drops more often
-    /// too.
+    /// Counts packets that the owner dropped at its limit. The control law then drops more often, too.
     pub fn count_drops(&mut self, packets: u32) {
         self.count = self.count.saturating_add(packets);
     }
 
-    /// `dodequeue` of the RFC: the packet, and whether its queue has been too slow for too long.
+    /// `dodequeue` of the RFC: the packet, and whether sojourn times have been above target for a
+    /// whole interval.
     fn judge<P>(
         &mut self,
         now: Timestamp,
@@ -307,7 +307,7 @@ mod tests {
     fn the_last_full_packet_is_never_dropped() {
         let mut queue = CodelQueue::new(Limit::Packets(10), PARAMS);
         let mut drops = Dropped::default();
-        // Two packets stand all the time, each 50 ms: one is left behind the head.
+        // Two packets always wait, each for 50 ms: behind the head, one is left.
         for step in 0..100 {
             queue.enqueue(at(step * 50), packet(step, Ecn::NotEct), &mut drops);
             if step > 0 {

@@ -56,7 +56,7 @@ pub(super) fn build<P: Packet + Send + 'static>(spec: &Spec, _levels: usize) -> 
     Ok(Box::new(FqCodel::new(FqCodelParams::from_spec(spec)?)))
 }
 
-/// The interval over the least round trip up to which `target`, `interval` and `limit` are as given.
+/// Largest ratio of the interval to the least round trip at which `target`, `interval` and `limit` stay as given.
 const ROUND_TRIPS: u32 = 4;
 /// Longer times on long paths; off by default.
 const FOLLOW_RTT: Param<bool> = Param::switch(
@@ -340,8 +340,8 @@ mod tests {
         };
         let small = |flow| TestPacket { len: ByteCount::new(100), ..packet(flow, 0) };
         assert_eq!(next(&mut queue), 1);
-        // Flows 2 and 3: the one that was not served gets its next packet just before it would be
-        // found empty (RFC 8290 section 4.2, last paragraph).
+        // One of the flows 2 and 3 is not served. Its next packet arrives just before the scheduler would
+        // find its queue empty (RFC 8290 section 4.2, last paragraph).
         queue.enqueue(at(0), small(2), &mut Dropped::default());
         let served: Vec<u32> = (0..100)
             .map(|_| {

@@ -98,7 +98,7 @@ impl ByReason {
         *count += 1;
     }
 
-    /// For whatever reason.
+    /// Sum over all reasons.
     pub fn total(self) -> u64 {
         self.overlimit + self.codel + self.early + self.forced + self.policed + self.superseded
     }
@@ -116,7 +116,7 @@ pub trait DropSink<P> {
 }
 
 /// Marks `packet` and reports it to `drops`; `false` if it is not ECN-capable and must be dropped. A packet
-/// that came with a mark counts like one that gets it (Linux' INET_ECN_set_ce).
+/// that arrived with a mark counts as marked here (Linux' INET_ECN_set_ce).
 fn mark<P: Packet>(packet: &mut P, reason: DropReason, drops: &mut dyn DropSink<P>) -> bool {
     match packet.ecn() {
         Ecn::NotEct => return false,
@@ -172,8 +172,8 @@ pub trait Qdisc<P: Packet> {
     }
     /// Contents of the queue, recursively.
     fn backlog(&self) -> Backlog;
-    /// Flows that take turns, perhaps with one that has just emptied; `None`: the qdisc does not distinguish
-    /// flows.
+    /// Number of flows that take turns. It may include a flow that has just emptied. `None`: the qdisc does not
+    /// distinguish flows.
     fn flows(&self) -> Option<u32> {
         None
     }
@@ -265,7 +265,7 @@ disciplines! {
 /// than at a bottleneck's own buffer of three bandwidth-delay products. It loses no throughput, and short
 /// flows do not wait for it (docs/evidence/evaluation.md). The target is a tenth of the interval, as in RFC 8289
 /// section 4.3; at that section's 5 ms one Cubic flow with 50 ms of round trip loses 7 % of a link of 100
-/// Mbit/s. The limit is for flows that do not heed drops.
+/// Mbit/s. The limit matters only for flows that ignore drops.
 pub fn bundle_default() -> Spec {
     let text = |text: &str| Value::Text(String::from(text));
     Spec::named("fq_codel")

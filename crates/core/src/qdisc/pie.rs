@@ -7,8 +7,8 @@
 //! scale(p)     : 1 from 10 % on, then 2, 8, 32, 128, 512 a power of ten, 2048 below 0.0001 %
 //! burst        : the whole allowance while p = 0 and d, d_old < target / 2, else - tupdate
 //! an arrival   : passes with allowance left, or where d < target / 2 and p < 20 %, or where less
-//!                than two full packets wait; otherwise it is given up with probability p
-//! given up     : marked if ECN-capable and p <= ecn_threshold, else dropped
+//!                than two full packets wait; otherwise it is signalled with probability p
+//! signalled    : marked if ECN-capable and p <= ecn_threshold, else dropped
 //! ```
 //! d is the sojourn time of the packet that left last, 0 if it left nothing behind.
 //!
@@ -24,7 +24,7 @@
 //! - Linux adds 2 % a period above 250 ms, and can scale p by the length of a packet; RFC 8033
 //!   does neither by default, nor does this;
 //! - Linux spends the burst allowance by the time between departures, RFC 8033 by the period;
-//! - decay rounds up, so that p comes to 0 whatever the gains are.
+//! - decay rounds up, so that p reaches 0 with any gains.
 //!
 //! ns-3 (PieQueueDisc, [`PieParams::as_ns3`]) differs: updates are due at multiples of `tupdate` from 0 on; p
 //! is 0 as long as there is burst allowance, which comes back only after 1.5 s of calm; p decays by 2 %. An
@@ -257,7 +257,7 @@ impl Law {
         pull * i128::from(ONE) / (GAIN_UNITS_PER_HZ * NANOS_PER_SEC * scale(self.probability))
     }
 
-    /// Whether an arrival that finds this `waiting` is given up (sections 4.1, 4.4 and 5.4).
+    /// Whether to signal congestion on an arrival that finds this `waiting` (sections 4.1, 4.4 and 5.4).
     fn gives_up(&mut self, params: &PieParams, waiting: Backlog, random: &mut Stream) -> bool {
         let delay = if params.as_ns3 { self.delay_old } else { self.delay };
         let is_light = delay < params.target / 2 && self.probability < ONE / 5;
@@ -332,7 +332,7 @@ impl<P: Packet> Pie<P> {
         for _ in self.updates.due(now, first) {
             let before = self.law.clone();
             self.law.update(&self.params);
-            // The same input again leaves it as it is: so would all the other updates.
+            // The update changed nothing. The other updates have the same input, so they change nothing, too.
             if self.law == before {
                 break;
             }

@@ -169,7 +169,7 @@ struct Convert {
 }
 
 impl Trace {
-    /// Writes or shows the trace; exit code 2 if there is none at such a rate, or the file is none.
+    /// Writes or shows the trace. Exit code 2: a trace cannot have this rate, or the file is not a trace.
     pub fn execute(self) -> anyhow::Result<ExitCode> {
         let (text, output) = match self.kind {
             Kind::Constant(Constant { rate, duration, output }) => {

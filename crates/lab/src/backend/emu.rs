@@ -278,7 +278,8 @@ fn check_boxes(experiment: &Experiment) -> Result<(), BackendError> {
 }
 
 /// Refuses parameters, because a kernel's algorithm takes none, and algorithms that the kernel neither has
-/// nor can load. For algorithms that the run brings along: refuses those that the kernel cannot hold.
+/// nor can load. Of the algorithms that the run registers,
+/// refuses any that the kernel cannot hold.
 fn check_cc(flow: &plan::Flow) -> Result<(), BackendError> {
     let refused = |allowed: &str| {
         let (at, name, cc) = (&flow.cc_at, &flow.name, flow.cc_name());

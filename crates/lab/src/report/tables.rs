@@ -259,7 +259,7 @@ fn comparisons(plan: &PlanResults<'_>) -> Option<Block> {
     )
 }
 
-/// How closely flows follow those of the baseline over time.
+/// How closely flows follow the flows of the baseline over time.
 fn curves(plan: &PlanResults<'_>) -> Option<Block> {
     metric_table(
         plan,
@@ -355,7 +355,7 @@ fn cpu(plan: &PlanResults<'_>) -> Option<Block> {
     })
 }
 
-/// The parameters common to all arms, and those that differ.
+/// The parameters that all arms share, and the parameters that differ.
 pub fn parameters(plan: &PlanResults<'_>) -> Vec<Block> {
     let mut by_arm: Vec<(&str, &BTreeMap<String, String>)> = Vec::new();
     for (arm, _) in &plan.arms {

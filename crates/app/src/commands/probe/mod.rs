@@ -173,7 +173,7 @@ mod with_host {
         }
     }
 
-    /// Asks the receiveboxes at `peer`, which `asked` names and to which sendboxes of `file` have bundles.
+    /// Asks the receiveboxes that `asked` names, at the addresses `peer`. Sendboxes of `file` have bundles to them.
     /// Returns their answers with the bundles' names.
     fn ask_boxes(
         file: &Path,

@@ -17,11 +17,13 @@
 //!   filled the buffer, and the delay would stay above a threshold set during the first rise.
 //! - An indication sets ssthresh, so that slow start after a timeout does not undo it.
 //!
-//! ns-3 (`Lp::as_ns3`) goes by whole milliseconds of the one-way delay in timestamps. Those of duplicates
-//! count too, which echo a time from before the gap. There are indications from the first delay on, as Linux
-//! has them, in a repair too. After one D and 2 D become least and largest, instead of once a round. The
-//! inference phase is three times the age of the newest echo, and the window is ssthresh again where a repair
-//! ends. An indication leaves ssthresh, so that slow start goes on.
+//! ns-3 (`Lp::as_ns3`) differs:
+//! - The one-way delay comes from timestamps, in whole milliseconds. Delays of duplicate acknowledgements count,
+//!   too, although they echo a time from before the gap.
+//! - Indications begin with the first delay, as in Linux, and also occur during a repair.
+//! - D and 2 D become the least and largest delay after each indication, instead of once a round.
+//! - The inference phase is three times the age of the newest echo.
+//! - At the end of a repair the window is ssthresh again. An indication leaves ssthresh, so slow start continues.
 //!
 //! Ranges: delays 1 ns to 9 years (longer ones count as that), windows as in [`super::window`].
 
@@ -164,7 +166,7 @@ impl Lp {
         if delay > 0 {
             self.update_delays(1, delay);
         }
-        // Sent when the echo says; the way back is taken for half of the least round trip.
+        // The echo gives the send time. The way back is estimated as half of the least round trip.
         let age = Duration::from_nanos(one_way.saturating_add(self.base.unwrap_or(0) / 2));
         self.inference_until = self.indicated_at.map(|at| at + age * INFERENCE_ROUND_TRIPS);
         if self.is_above_threshold() {

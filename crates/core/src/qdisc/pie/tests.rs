@@ -164,7 +164,7 @@ fn standing(params: PieParams, probability: f64) -> Pie<TestPacket> {
     pie
 }
 
-/// Which of `arrivals` packets with the field `ecn` were given up.
+/// Which of `arrivals` packets with the field `ecn` were marked or dropped.
 fn given_up(pie: &mut Pie<TestPacket>, ecn: Ecn, arrivals: u64) -> (Vec<u64>, Dropped) {
     let (mut chosen, mut drops) = (Vec::new(), Dropped::default());
     for sequence in 0..arrivals {

@@ -39,7 +39,7 @@ impl Spans {
             let known = self.bundles.entry(bundle.name.clone()).or_default();
             let mut before_ns = known.last().map_or(0, |it| it.at_ns);
             for span in spans {
-                // After a shorter round trip a span may end before the one that was kept.
+                // After a shorter round trip, a span may end before the previous kept span.
                 if span.at_ns <= before_ns {
                     continue;
                 }
@@ -85,7 +85,7 @@ impl Paths {
     ///
     /// # Errors
     ///
-    /// The file cannot be read or is no recording, or a row in it is none.
+    /// The file cannot be read or is no recording, or one of its rows is invalid.
     pub fn read_archive(file: &Path) -> Result<Self, ArchiveError> {
         let mut paths = Self::default();
         archive::visit(file, &mut |name, member| {
@@ -98,7 +98,7 @@ impl Paths {
         Ok(paths)
     }
 
-    /// Reads a row a line; `Err`: the number of a line that is none, and what is wrong with it.
+    /// Reads one row per line; `Err`: the number of the first invalid line, and its problem.
     pub fn read(member: &mut dyn BufRead) -> Result<Self, String> {
         let mut paths = BTreeMap::<String, Vec<PathRow>>::new();
         each_line(member, |number, line| {
@@ -129,7 +129,7 @@ impl Paths {
         self.0.keys().map(String::as_str)
     }
 
-    /// Name and rows of the bundle `name`, or without a name of the one that carried most.
+    /// Name and rows of the bundle `name`, or if `None`, of the bundle that carried most.
     pub fn of(&self, name: Option<&str>) -> Option<(&str, &[PathRow])> {
         let carried = |rows: &[PathRow]| -> f64 {
             rows.iter().map(|row| row.rate_bps as f64 * row.took_ns as f64).sum()
