@@ -109,6 +109,7 @@ fn refuse(experiment: &Experiment) -> Result<(), BackendError> {
         let why = "the back end ns3 has no boxes, allowed with sim and emu";
         return unsupported(&format!("bundle.{}", bundle.name), why);
     }
+    crate::backend::refuse_quic(experiment, "ns3")?;
     let tables = [
         ("bottleneck.paths", !experiment.paths.is_empty()),
         ("[topology]", experiment.topology.is_some()),
