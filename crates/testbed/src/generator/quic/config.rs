@@ -57,8 +57,9 @@ pub(super) fn server(cc: &str) -> Arc<ServerConfig> {
     let key = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(KEY));
     let config = rustls::ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
         .with_protocol_versions(&[&TLS13])
-        .map(rustls::ConfigBuilder::with_no_client_auth)
-        .and_then(|it| it.with_single_cert(vec![CertificateDer::from(CERTIFICATE)], key))
+        .expect("ring has TLS 1.3")
+        .with_no_client_auth()
+        .with_single_cert(vec![CertificateDer::from(CERTIFICATE)], key)
         .expect("the certificate fits its key");
     let crypto = QuicServerConfig::try_from(config).expect("ring has the suite of first packets");
     let mut config = ServerConfig::with_crypto(Arc::new(crypto));

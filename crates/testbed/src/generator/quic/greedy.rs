@@ -95,7 +95,9 @@ impl App for Source {
                 match self.streams[number] {
                     Some(id) if is_running => fill(connection, id),
                     // Waiting data are dropped; only those under way follow the end of the flow.
-                    Some(id) => drop(connection.send_stream(id).reset(VarInt::from_u32(0))),
+                    Some(id) => {
+                        let _ = connection.send_stream(id).reset(VarInt::from_u32(0));
+                    }
                     None => {}
                 }
                 touched.push(number);

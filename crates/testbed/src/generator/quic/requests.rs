@@ -147,6 +147,9 @@ impl Client {
     /// Reads the bytes of an answer that arrived.
     fn read(&mut self, number: usize, connection: &mut Connection, id: StreamId, at: Instant) {
         let bytes = read(connection, id, |_| ());
+        if bytes == 0 {
+            return;
+        }
         let now = clock::now().as_nanos();
         self.asked.read(now, bytes);
         let Some((index, missing)) = self.answers.get_mut(&(number, id)) else { return };
