@@ -47,8 +47,8 @@ pub static FLOW: Section = Section {
                 ("tcp", ""),
                 (
                     "quic",
-                    "over UDP by quinn: a connection as over TCP, a stream for each request or \
-                     segment; `cc` is quinn's \"cubic\" or \"bbr\" (back end emu only)",
+                    "over UDP by quinn, whose `cc` is \"cubic\" or \"bbr\"; a stream for each request \
+                     or segment; back end emu only",
                 ),
             ]),
             "\"tcp\"",
