@@ -20,8 +20,8 @@ static KEY: &[u8] = include_bytes!("key.der");
 /// Bytes of a full datagram: quinn's own upper bound, which fits into 1500 bytes with IPv6. It is fixed, so
 /// that no probe of the path's MTU makes two runs differ.
 const DATAGRAM_BYTES: u16 = 1452;
-/// Bytes of a stream that may wait for an acknowledgement: two round trips of 250 ms at 1 Gbit/s, the
-/// longest and the fastest path of the plans.
+/// Bytes of a stream that may wait for an acknowledgement. These are two bandwidth-delay products of 1 Gbit/s
+/// and 250 ms, more than any path of a plan has.
 const WINDOW_BYTES: u32 = 64 << 20;
 
 /// The algorithms of quinn that flows may have.
@@ -29,7 +29,7 @@ fn controller(cc: &str) -> Arc<dyn ControllerFactory + Send + Sync> {
     if cc == "bbr" { Arc::new(BbrConfig::default()) } else { Arc::new(CubicConfig::default()) }
 }
 
-/// Name of the algorithm that controls `connection`; `None`: not one of ours.
+/// Name of the algorithm that controls `connection`; `None`: neither of these.
 pub(super) fn algorithm(connection: &Connection) -> Option<&'static str> {
     let controller = connection.congestion_state().clone_box().into_any();
     let (cubic, bbr) = (controller.is::<Cubic>(), controller.is::<Bbr>());
@@ -43,7 +43,7 @@ fn transport(cc: &str) -> Arc<TransportConfig> {
         .initial_mtu(DATAGRAM_BYTES)
         .min_mtu(DATAGRAM_BYTES)
         .mtu_discovery_config(None)
-        // Packets on the link are what they are on a wire.
+        // Each packet on the link is one datagram, as on a wire.
         .enable_segmentation_offload(false)
         .stream_receive_window(VarInt::from_u32(WINDOW_BYTES))
         .send_window(WINDOW_BYTES.into())
