@@ -161,24 +161,24 @@ pub struct VideoRecord {
 /// Most connections of a flow with recorded states: on the testbed each look is a system call.
 pub const SAMPLED_MAX: u32 = 10;
 
-/// The state of a sending TCP connection at an instant.
+/// The state of a sending connection at an instant. A value is `None` if the transport does not give it.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Deserialize, serde::Serialize))]
 pub struct TcpSample {
     /// When the state was read.
     pub at_ns: u64,
-    /// Window (segments).
+    /// Window (segments of TCP, full datagrams of QUIC).
     pub cwnd_segments: f64,
     /// Smoothed round trip (ms); `None` before the first.
     pub srtt_ms: Option<f64>,
     /// Segments outstanding that are neither SACKed nor lost.
-    pub in_flight_segments: f64,
+    pub in_flight_segments: Option<f64>,
     /// Payload delivered, SACKed or acknowledged, since the connection was opened.
-    pub delivered_bytes: u64,
-    /// Segments sent again since the connection was opened.
+    pub delivered_bytes: Option<u64>,
+    /// Segments sent again since the connection was opened; over QUIC lost packets, whose data are sent again.
     pub retransmissions: u64,
     /// Segments that have arrived twice since the connection was opened; of the testbed as D-SACK reports them.
-    pub duplicates: u64,
+    pub duplicates: Option<u64>,
 }
 
 /// Counters of an agent from its start to the end of the run.

@@ -68,7 +68,7 @@ const WITHOUT_ROOT: [&str; 8] = [
 ];
 
 /// Command lines that end with 2. Each command also ends so with an unknown option.
-const WRONG: [&str; 40] = [
+const WRONG: [&str; 41] = [
     "agent --algorithm nonesuch",
     "apply box.toml --confirm 1s",
     "apply none.toml",
@@ -103,6 +103,7 @@ const WRONG: [&str; 40] = [
     "report none",
     "reproduce nonesuch",
     "run bundler/main --arms nonesuch --backend sim",
+    "run bundler/main --set flow.web.transport=quic --backend sim",
     "run nonesuch",
     "search nonesuch",
     "sendbox --config box.toml",

@@ -14,7 +14,7 @@ use forebay_core::traffic::{Connections, Timing};
 use forebay_core::units::{ByteCount, Rate};
 use forebay_scenario::{
     Attack, BoxEnd, Bundle, Fault, FaultAction, FaultProgram, Flow, Link, Platform, RequestLoad,
-    Scenario, Traffic, fixed_size,
+    Scenario, Traffic, Transport, fixed_size,
 };
 use forebay_skips::{Need, skip_without};
 use forebay_testbed::emulator::{packets_file, read_packets};
@@ -64,6 +64,42 @@ fn all_kinds_of_traffic_cross_the_link() {
     assert!(video.segments > 0 && video.startup_ns < 3 * SECOND, "{video:?}");
     assert!(record.host.cpu_cores.iter().any(|(name, _)| name == "left hosts"));
     assert!(record.host.offloads.iter().all(|row| !row.contains("=on")));
+}
+
+#[test]
+fn quic_fills_the_link_and_answers_requests() {
+    if skip_without(Need::Root) {
+        return;
+    }
+    let quic = |name: &str, traffic| {
+        Flow { transport: Transport::Quic { at: String::new() }, ..flow(name, traffic) }
+    };
+    let mut scenario = scenario(vec![quic("bulk", Traffic::Greedy { flows: 1 })]);
+    scenario.forward = Link::at_rate(
+        "forward",
+        Rate::from_mbit_per_sec(20),
+        Duration::from_millis(10),
+        fifo("100p"),
+    );
+    (scenario.stop, scenario.flows[0].stop) = (Duration::from_secs(6), Duration::from_secs(6));
+    scenario.bundles.push(bundle("b"));
+    let run = self::run(&scenario);
+    let bulk = &run.flows[0];
+    // From 1 s on, when the first window is over.
+    let bytes: u64 = bulk.bytes_per_100ms.iter().skip(10).sum();
+    assert!(bytes >= 20_000_000 / 8 * 5 * 85 / 100 && !bulk.failed, "{bytes} bytes in 5 s");
+    assert_eq!(bulk.cc.as_deref(), Some("cubic"));
+    assert!(bulk.samples.len() > 100 && bulk.samples.iter().all(|it| it.srtt_ms > Some(10.0)));
+    // Full datagrams of 1452 bytes, with headers.
+    let largest = run.packets(0).iter().map(|packet| packet.bytes).max();
+    assert_eq!(largest, Some(1452 + 42));
+
+    scenario.stop = Duration::from_secs(3);
+    let traffics = [Connections::Persistent(2), Connections::Each];
+    scenario.flows = traffics.map(|it| quic("web", requests(it, 20, 20_000))).into();
+    let run = self::run(&scenario);
+    assert!(run.requests.len() == 40 && run.requests.iter().all(|it| it.finished_ns.is_some()));
+    assert!(run.flows.iter().all(|flow| flow.bytes == 20 * 20_000 && !flow.failed));
 }
 
 #[test]

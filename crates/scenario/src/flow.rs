@@ -21,7 +21,9 @@ pub struct Flow {
     pub pair: String,
     /// From B to A.
     pub reversed: bool,
-    /// Congestion control of its TCP connections.
+    /// Transport of greedy flows, requests and videos.
+    pub transport: Transport,
+    /// Congestion control of its connections.
     pub cc: Spec,
     /// Where the plan gives `cc`, such as `plan.toml:12`, for later error messages.
     pub cc_at: String,
@@ -56,6 +58,7 @@ impl Flow {
             name: name.into(),
             pair: String::new(),
             reversed: false,
+            transport: Transport::Tcp,
             cc,
             cc_at: String::new(),
             platform: None,
@@ -104,8 +107,20 @@ impl Flow {
 
     /// Whether its packets belong to TCP connections.
     pub fn is_tcp(&self) -> bool {
-        self.traffic.is_tcp()
+        self.transport == Transport::Tcp && self.traffic.has_connections()
     }
+}
+
+/// Transport of flows with connections.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Transport {
+    /// TCP.
+    Tcp,
+    /// QUIC over UDP by quinn, with quinn's congestion control.
+    Quic {
+        /// Where the plan gives it, such as `plan.toml:12`, for later error messages.
+        at: String,
+    },
 }
 
 /// Where the congestion control of a flow runs.
@@ -136,14 +151,14 @@ impl Platform {
 /// Kinds of traffic.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Traffic {
-    /// TCP connections that always have data.
+    /// Connections that always have data.
     Greedy {
         /// How many.
         flows: u32,
     },
-    /// Open-loop requests over TCP connections.
+    /// Open-loop requests over connections.
     Requests(RequestLoad),
-    /// Clients that play a video, each over a TCP connection.
+    /// Clients that play a video, each over a connection.
     Video {
         /// How many.
         flows: u32,
@@ -169,8 +184,8 @@ pub enum Traffic {
 }
 
 impl Traffic {
-    /// Whether its packets belong to TCP connections.
-    pub fn is_tcp(&self) -> bool {
+    /// Whether it consists of connections, not of single datagrams.
+    pub fn has_connections(&self) -> bool {
         match self {
             Self::Greedy { .. } | Self::Requests(_) | Self::Video { .. } => true,
             Self::Datagrams { .. } | Self::Ping { .. } => false,

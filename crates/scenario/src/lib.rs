@@ -26,7 +26,7 @@ pub use self::agent::{Agent, Report};
 pub use self::bundle::Bundle;
 pub use self::cost::{Cost, CostAlgorithm, CostPlatform, CostRate, Counter};
 pub use self::fault::{Attack, BoxEnd, Fault, FaultAction, FaultProgram, Upset, UpsetKind};
-pub use self::flow::{Flow, INITIAL_WINDOW, Platform, Traffic};
+pub use self::flow::{Flow, INITIAL_WINDOW, Platform, Traffic, Transport};
 pub use self::link::{Change, FULL_FRAME, Link, PROPERTIES};
 pub use self::requests::{RequestLoad, fixed_size};
 pub use self::topology::{DEPLOYERS, OTHERS, SitePair, Topology, Transit};

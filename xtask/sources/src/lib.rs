@@ -65,7 +65,8 @@ const STORES: [&str; 2] = ["results.sqlite", "cases.jsonl"];
 /// The report over several folders of results, in the folder above these.
 const REPORT: &str = "report.html";
 /// Ends of the names of sources and data, which an editor's copies do not have.
-const ENDS: [&str; 11] = ["rs", "toml", "lock", "c", "cc", "h", "o", "sql", "cdf", "trace", "csv"];
+const ENDS: [&str; 12] =
+    ["rs", "toml", "lock", "c", "cc", "h", "o", "sql", "cdf", "trace", "csv", "der"];
 
 /// The digest, in hex, of all sources that can influence a run of the back end `sim`, `emu` or `ns3`, from the files
 /// below `repository`. Fails where a file cannot be read.

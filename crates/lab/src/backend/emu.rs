@@ -61,6 +61,7 @@ impl Backend for Emu {
                           \"linux\"; the back end sim runs both";
             return Err(BackendError::Unsupported(reason.into()));
         }
+        check_quic(experiment)?;
         check_links(experiment)?;
         check_receivers(experiment)?;
         check_boxes(experiment)?;
@@ -214,6 +215,19 @@ fn check_links(experiment: &Experiment) -> Result<(), BackendError> {
     Err(BackendError::Unsupported(reason))
 }
 
+/// Refuses QUIC in runs with ECN.
+fn check_quic(experiment: &Experiment) -> Result<(), BackendError> {
+    let quic = experiment.flows.iter().find_map(|flow| match &flow.transport {
+        plan::Transport::Quic { at } if experiment.ecn => Some((at, &flow.name)),
+        _ => None,
+    });
+    let Some((at, name)) = quic else { return Ok(()) };
+    Err(BackendError::Unsupported(format!(
+        "{at}: flow.{name}.transport = quic: allowed is \"tcp\" with ecn = true, since QUIC of the back end emu \
+         has no ECN"
+    )))
+}
+
 /// Refuses receivers that acknowledge otherwise than the hosts' kernel; how they read is up to the hosts.
 fn check_receivers(experiment: &Experiment) -> Result<(), BackendError> {
     for plan::Flow { name, receiving, .. } in &experiment.flows {
@@ -290,6 +304,9 @@ fn check_cc(flow: &plan::Flow) -> Result<(), BackendError> {
         let error = error.within(&format!("flow.{}.cc", flow.name));
         BackendError::Unsupported(format!("{}: {error}", flow.cc_at))
     };
+    if let plan::Transport::Quic { .. } = flow.transport {
+        return Ok(());
+    }
     match flow.platform {
         None | Some(Platform::Kernel) => {}
         Some(Platform::Agent) => drop(Choice::new(known(), flow.cc.clone()).map_err(within)?),

@@ -19,6 +19,7 @@ pub use sim::{Driven, driven};
 pub(crate) use sim::{NetworkFlow, Sight, observe};
 
 use forebay_core::spec::one_of;
+use forebay_scenario::Transport;
 use serde_json::Value;
 
 use crate::metrics::RunRows;
@@ -172,6 +173,19 @@ fn refuse_costs(experiment: &Experiment, name: &str) -> Result<(), BackendError>
     let reason =
         format!("[cost]: the back end {name} has no processor to measure, allowed with emu");
     Err(BackendError::Unsupported(reason))
+}
+
+/// Refuses flows over QUIC on the back end `name`.
+fn refuse_quic(experiment: &Experiment, name: &str) -> Result<(), BackendError> {
+    for flow in &experiment.flows {
+        if let Transport::Quic { at } = &flow.transport {
+            return Err(BackendError::Unsupported(format!(
+                "{at}: flow.{}.transport = quic: allowed is \"tcp\" with the back end {name}; emu has both",
+                flow.name
+            )));
+        }
+    }
+    Ok(())
 }
 
 /// Names of our own back ends, which claims are about.

@@ -280,10 +280,10 @@ fn sampled<'a>(
     metrics.put("peak_cwnd_l4", windows.clone().reduce(f64::max));
     metrics.put("mean_cwnd_l4", mean(windows));
     metrics.put("mean_srtt_l4", mean(all().filter_map(|it| it.srtt_ms)));
-    let in_flight = all().map(|it| it.in_flight_segments);
+    let in_flight = all().filter_map(|it| it.in_flight_segments);
     metrics.put("mean_in_flight_l4", mean(in_flight.clone()));
     metrics.put("cov_in_flight_l4", cov(in_flight));
-    let of_bdp = |it: &TcpSample| share(it.in_flight_segments, path.bdp_packets(it.at_ns)?);
+    let of_bdp = |it: &TcpSample| share(it.in_flight_segments?, path.bdp_packets(it.at_ns)?);
     metrics.put("mean_utilization_bdp_l4", mean(all().filter_map(of_bdp)));
     let rates = taken.iter().flat_map(|(_, samples)| delivery_rates(samples));
     metrics.put("mean_delivery_rate_l4", mean(rates));
@@ -297,7 +297,7 @@ fn sampled<'a>(
     let sum = |counts: Vec<u64>| (!counts.is_empty()).then(|| counts.iter().sum::<u64>() as f64);
     let resent = sum(last().map(|it| it.retransmissions).collect());
     metrics.put("total_retransmissions_l4", resent);
-    let twice = sum(last().map(|it| it.duplicates).collect());
+    let twice = sum(last().filter_map(|it| it.duplicates).collect());
     metrics.put("total_spurious_retransmissions_l4", twice);
     let half = half_bdp_segments(experiment, flow).unwrap_or(f64::INFINITY);
     let reached = |(from, samples): &(u64, &[TcpSample])| {
@@ -315,7 +315,7 @@ fn delivery_rates(samples: &[TcpSample]) -> impl Iterator<Item = f64> {
     samples.iter().filter_map(move |it| {
         let since = it.at_ns.checked_sub((it.srtt_ms? * 1e6) as u64)?;
         let earlier = samples[..samples.partition_point(|it| it.at_ns <= since)].last()?;
-        let bytes = it.delivered_bytes.saturating_sub(earlier.delivered_bytes);
+        let bytes = it.delivered_bytes?.saturating_sub(earlier.delivered_bytes?);
         share(bytes as f64 * 8e3, (it.at_ns - earlier.at_ns) as f64)
     })
 }
@@ -470,10 +470,10 @@ mod tests {
             at_ns: ms * 1_000_000,
             cwnd_segments,
             srtt_ms,
-            in_flight_segments: ms as f64,
-            delivered_bytes: ms * 1_000,
+            in_flight_segments: Some(ms as f64),
+            delivered_bytes: Some(ms * 1_000),
             retransmissions,
-            duplicates: retransmissions / 2,
+            duplicates: Some(retransmissions / 2),
         };
         // 96 Mbit/s x 50 ms: 396 frames of 1514 bytes.
         let samples = vec![
@@ -510,7 +510,7 @@ mod tests {
         let sample = |ms: u64, delivered_bytes| TcpSample {
             at_ns: ms * 1_000_000,
             srtt_ms: Some(20.0),
-            delivered_bytes,
+            delivered_bytes: Some(delivered_bytes),
             ..TcpSample::default()
         };
         let samples = [(0, 0), (10, 5_000), (20, 10_000), (30, 40_000)];

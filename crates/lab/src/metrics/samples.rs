@@ -114,12 +114,13 @@ fn of_connection(name: &str, row: &FlowRecord) -> Vec<Series> {
             points.filter_map(|it| Some((it.at_ns as f64 / 1e9, value(it)?))).collect()
         },
     };
-    vec![
+    let all = [
         series("cwnd_segments", |it| Some(it.cwnd_segments)),
-        series("in_flight_segments", |it| Some(it.in_flight_segments)),
+        series("in_flight_segments", |it| it.in_flight_segments),
         series("srtt_ms", |it| it.srtt_ms),
         series("retransmissions", |it| Some(it.retransmissions as f64)),
-    ]
+    ];
+    all.into_iter().filter(|it| !it.points.is_empty()).collect()
 }
 
 /// Capacity of a link with a rate until `stop`, in the bins of rates: a point at each change and at both

@@ -127,10 +127,10 @@ impl Simulation {
             at_ns: self.now.as_nanos(),
             cwnd_segments: segments(cwnd),
             srtt_ms: (srtt_ns > 0).then(|| Duration::from_nanos(srtt_ns).as_secs_f64() * 1e3),
-            in_flight_segments: segments(sender.in_flight_bytes().as_u64()),
-            delivered_bytes: sender.delivered_bytes().as_u64(),
+            in_flight_segments: Some(segments(sender.in_flight_bytes().as_u64())),
+            delivered_bytes: Some(sender.delivered_bytes().as_u64()),
             retransmissions: sender.counters.resent,
-            duplicates: receiver.duplicates(),
+            duplicates: Some(receiver.duplicates()),
         })
     }
 

@@ -13,7 +13,10 @@ pub(super) trait Endpoint {
         None
     }
 
-    /// Whether all connections that the other side opens are open.
+    /// Begins to open the connections that have no dialer; [`Self::is_ready`] waits for them.
+    fn dial(&mut self) {}
+
+    /// Whether all connections that the dialer does not open are open.
     fn is_ready(&self) -> bool {
         true
     }
@@ -50,6 +53,7 @@ pub(super) trait Endpoint {
 impl dyn Endpoint {
     /// Opens the connections from the next timer on; the other side listens already.
     pub fn connect(&mut self) {
+        self.dial();
         if let Some(dialer) = self.dialer() {
             dialer.start();
         }

@@ -1,9 +1,9 @@
 //! Traffic on real kernel sockets: requests, videos, greedy flows, paced datagrams and pings.
 //!
 //! One process carries all hosts of one side. A socket belongs to the namespace in which it was
-//! made, so one event loop serves the hosts of every pair of sites. On TCP the sending side listens
-//! and the receiving side connects, before the run starts. Each socket at both ends has the flow's
-//! congestion control.
+//! made, so one event loop serves the hosts of every pair of sites. The sending side listens and the
+//! receiving side connects, before the run starts. Both ends of a connection have the flow's congestion
+//! control.
 
 mod asked;
 mod datagrams;
@@ -13,6 +13,7 @@ mod greedy;
 pub mod hostile;
 mod meter;
 mod pace;
+mod quic;
 mod reactor;
 mod requests;
 mod sockets;
@@ -36,7 +37,7 @@ use endpoint::{Endpoint, Window};
 use forebay_core::record::{FlowRecord, RequestRecord, TcpSample};
 use forebay_core::traffic::Connections;
 use forebay_host::clock;
-use forebay_scenario::Traffic;
+use forebay_scenario::{Traffic, Transport};
 use reactor::{Key, Reactor};
 
 pub use self::workload::{Workload, kernel_name};
@@ -402,6 +403,9 @@ fn open_endpoint(
     site: &SiteEnd,
     namespace: &File,
 ) -> Result<Box<dyn Endpoint>, GeneratorError> {
+    if let Transport::Quic { .. } = workload.transport {
+        return quic::open(reactor, key, workload, site, namespace);
+    }
     Ok(match (&workload.traffic, site.sends) {
         (Traffic::Greedy { flows }, true) => {
             Box::new(greedy::Source::open(reactor, key, workload, site, *flows)?)

@@ -20,7 +20,7 @@ use super::{GeneratorError, HostsOutput, SiteEnd};
 use forebay_host::clock;
 
 /// Bytes of a request.
-const REQUEST_BYTES: usize = 16;
+pub(super) const REQUEST_BYTES: usize = 16;
 
 /// Largest answer (bytes): a gigabyte takes 80 s at 100 Mbit/s, longer than a run.
 pub(super) const SIZE_BYTES_MAX: u64 = 1_000_000_000;
@@ -81,11 +81,7 @@ impl Answering {
         self.partial.extend_from_slice(&chunk[..length]);
         let whole = self.partial.len() / REQUEST_BYTES * REQUEST_BYTES;
         for request in self.partial.drain(..whole).as_slice().chunks_exact(REQUEST_BYTES) {
-            let size = u64::from_le_bytes(request[8..].try_into().expect("eight of sixteen"));
-            if size > SIZE_BYTES_MAX {
-                return Err(io::ErrorKind::InvalidData.into());
-            }
-            self.pending = self.pending.saturating_add(size);
+            self.pending = self.pending.saturating_add(decode(request)?);
         }
         Ok(length > 0)
     }
@@ -335,8 +331,14 @@ pub(super) fn take(socket: &Socket, missing: &mut u64) -> io::Result<u64> {
     Ok(length)
 }
 
+/// Bytes of the answer to `request`, which is whole.
+pub(super) fn decode(request: &[u8]) -> io::Result<u64> {
+    let size = u64::from_le_bytes(request[8..].try_into().expect("eight of sixteen"));
+    if size > SIZE_BYTES_MAX { Err(io::ErrorKind::InvalidData.into()) } else { Ok(size) }
+}
+
 /// A request in wire format.
-fn encode(index: u32, connection: u32, size_bytes: u64) -> [u8; REQUEST_BYTES] {
+pub(super) fn encode(index: u32, connection: u32, size_bytes: u64) -> [u8; REQUEST_BYTES] {
     let mut bytes = [0; REQUEST_BYTES];
     bytes[..4].copy_from_slice(&index.to_le_bytes());
     bytes[4..8].copy_from_slice(&connection.to_le_bytes());

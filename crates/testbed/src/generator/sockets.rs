@@ -25,7 +25,7 @@ pub(super) static ZEROS: [u8; CHUNK] = [0; CHUNK];
 /// Interval between connects (ns). If 200 connections opened at once, their handshakes would overrun a small
 /// bottleneck queue. Linux starts a connection whose SYN was lost with a window of one packet instead of ten
 /// (`tcp_init_cwnd`).
-const DIAL_INTERVAL_NS: u64 = 1_000_000;
+pub(super) const DIAL_INTERVAL_NS: u64 = 1_000_000;
 
 /// Turns an I/O error into one that names the workload and the action.
 pub(super) fn failed(
@@ -89,7 +89,7 @@ fn set_dscp(socket: &Socket, workload: &Workload) -> Result<(), GeneratorError> 
 
 /// Sets a fixed receive buffer. The kernel reserves twice as much memory, announces half of the memory, and
 /// stops adapting it (socket(7), tcp(7)). Root may exceed net.core.rmem_max.
-fn set_receive_buffer(socket: &Socket, bytes: u64) -> io::Result<()> {
+pub(super) fn set_receive_buffer(socket: &Socket, bytes: u64) -> io::Result<()> {
     let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
     Ok(setsockopt(socket, RcvBufForce, &bytes)?)
 }

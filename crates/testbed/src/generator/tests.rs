@@ -117,6 +117,59 @@ fn greedy_flows_are_told_apart() {
     assert_eq!(output.failures, [(3, 0)]);
 }
 
+/// `workload` over QUIC.
+fn over_quic(mut workload: Workload, cc: &str) -> HostsOutput {
+    workload.of.transport = Transport::Quic { at: String::new() };
+    workload.socket_cc = cc.into();
+    run_workload(&workload)
+}
+
+#[test]
+fn requests_complete_over_quic() {
+    if skip_without(Need::Root) {
+        return;
+    }
+    for (connections, count) in [(Connections::Persistent(3), 3), (Connections::Each, 1)] {
+        let requests = Workload { requests: schedule(count), ..workload(requests(connections)) };
+        let bytes: u64 = requests.requests.iter().map(|request| request.size_bytes).sum();
+        let output = over_quic(requests, "cubic");
+        assert!(output.requests.iter().all(|request| request.finished_ns > request.sent_ns));
+        let flow = &output.flows[0];
+        assert_eq!((output.requests.len(), flow.bytes, flow.failed), (25, bytes, false));
+        assert_eq!(output.failures, [(3, 0)]);
+    }
+}
+
+#[test]
+fn greedy_flows_over_quic_report_their_algorithm() {
+    if skip_without(Need::Root) {
+        return;
+    }
+    for cc in ["cubic", "bbr"] {
+        let output = over_quic(workload(Traffic::Greedy { flows: 2 }), cc);
+        assert!(output.flows.iter().all(|flow| flow.bytes > 0 && !flow.failed), "{output:?}");
+        let ports = output.receivers.iter().map(|(.., port)| *port);
+        let senders: Vec<_> = output.senders.iter().map(|it| (it.port, it.cc.as_str())).collect();
+        assert_eq!(senders, ports.map(|port| (port, cc)).collect::<Vec<_>>());
+        let mut samples = output.senders.iter().flat_map(|it| &it.samples);
+        assert!(samples.all(|it| it.cwnd_segments > 0.0 && it.in_flight_segments.is_none()));
+        assert_eq!(output.failures, [(3, 0)]);
+    }
+}
+
+#[test]
+fn video_segments_are_streams_over_quic() {
+    if skip_without(Need::Root) {
+        return;
+    }
+    let second = Duration::from_secs(1);
+    let rates = vec![Rate::from_mbit_per_sec(1)];
+    let video = Video { segment: second, rates, buffer: 2 * second, startup: second };
+    let output = over_quic(workload(Traffic::Video { flows: 2, video }), "cubic");
+    let seen = output.flows.iter().map(|it| (it.index, it.bytes, it.failed, it.video.is_some()));
+    assert_eq!(seen.collect::<Vec<_>>(), [(0, 250_000, false, true), (1, 250_000, false, true)]);
+}
+
 #[test]
 fn greedy_flow_is_limited_by_its_reader() {
     let mut workload = workload(Traffic::Greedy { flows: 2 });

@@ -9,7 +9,7 @@ use socket2::Socket;
 use super::endpoint::{Endpoint, Window};
 use super::meter::Meter;
 use super::reactor::Reactor;
-use super::sockets::Dialer;
+use super::sockets::{CHUNK, Dialer, discard};
 use super::workload::Workload;
 use super::{GeneratorError, HostsOutput, SiteEnd, requests};
 use forebay_core::record::FlowRecord;
@@ -28,19 +28,19 @@ pub(super) struct Client {
     window: Window,
 }
 
-/// One client.
-struct Watching {
+/// One client, over any transport.
+pub(super) struct Watching {
     player: Player,
     /// Segments requested so far.
     asked: u32,
     /// Missing bytes of the current segment.
     missing: u64,
     meter: Meter,
-    failed: bool,
+    pub failed: bool,
 }
 
 impl Watching {
-    fn new(video: &Video, started_ns: u64, start: Timestamp) -> Self {
+    pub fn new(video: &Video, started_ns: u64, start: Timestamp) -> Self {
         let mut meter = Meter::default();
         meter.begin(started_ns);
         let player = Player::new(video.clone(), start);
@@ -48,31 +48,46 @@ impl Watching {
     }
 
     /// Time of the next request (ns), if it is before `stop_ns`.
-    fn due_ns(&self, stop_ns: u64) -> Option<u64> {
+    pub fn due_ns(&self, stop_ns: u64) -> Option<u64> {
         let due = self.player.due().filter(|_| !self.failed);
         due.map(Timestamp::as_nanos).filter(|due| *due < stop_ns)
     }
 
-    /// Requests the next segment.
-    fn ask(&mut self, socket: &Socket, connection: u32) -> io::Result<()> {
+    /// Chooses the next segment; returns its number and its bytes.
+    pub fn choose(&mut self) -> (u32, u64) {
         self.missing = self.player.ask(clock::now()).as_u64();
-        requests::ask(socket, self.asked, connection, self.missing)?;
         self.asked += 1;
-        Ok(())
+        (self.asked - 1, self.missing)
     }
 
-    /// Reads the bytes that arrived; the last segment counts if it is complete before `stop_ns`.
-    fn read(&mut self, socket: &Socket, stop_ns: u64) -> io::Result<()> {
-        let length = requests::take(socket, &mut self.missing)?;
+    /// Requests the next segment.
+    fn ask(&mut self, socket: &Socket, connection: u32) -> io::Result<()> {
+        let (number, bytes) = self.choose();
+        requests::ask(socket, number, connection, bytes)
+    }
+
+    /// Notes `length` bytes that arrived; the last segment counts if it is complete before `stop_ns`.
+    pub fn take(&mut self, length: u64, stop_ns: u64) -> io::Result<()> {
         if length == 0 {
             return Ok(());
         }
+        // More bytes than requested: the other end is not our server.
+        self.missing = self.missing.checked_sub(length).ok_or(io::ErrorKind::InvalidData)?;
         let now = clock::now();
         self.meter.add(now.as_nanos(), length);
         if self.missing == 0 && now.as_nanos() < stop_ns {
             self.player.on_segment(now);
         }
         Ok(())
+    }
+
+    /// The record of connection `index` of `flow`, which ended at `stop`.
+    pub fn record(&mut self, flow: usize, index: u32, stop: Timestamp) -> FlowRecord {
+        FlowRecord {
+            failed: self.failed,
+            video: Some(self.player.record(stop)),
+            ..self.meter.take_record(flow, index)
+        }
     }
 }
 
@@ -115,7 +130,8 @@ impl Endpoint for Client {
     ) -> Result<(), GeneratorError> {
         let Some(watching) = self.watching.get_mut(connection as usize) else { return Ok(()) };
         let socket = self.dialer.socket(connection);
-        if watching.read(socket, self.window.stop_ns).is_err() {
+        let read = discard(socket, CHUNK);
+        if read.and_then(|length| watching.take(length, self.window.stop_ns)).is_err() {
             watching.failed = true;
             reactor.forget(socket)?;
         }
@@ -147,11 +163,7 @@ impl Endpoint for Client {
     fn finish(&mut self, output: &mut HostsOutput) {
         let stop = Timestamp::from_nanos(self.window.stop_ns);
         for (index, watching) in (0..).zip(&mut self.watching) {
-            output.flows.push(FlowRecord {
-                failed: watching.failed,
-                video: Some(watching.player.record(stop)),
-                ..watching.meter.take_record(self.flow, index)
-            });
+            output.flows.push(watching.record(self.flow, index, stop));
         }
     }
 }

@@ -35,29 +35,46 @@ impl Watch {
         self.next_ns
     }
 
-    /// Takes a sample if one is due.
+    /// Takes a sample of TCP connections if one is due.
     pub fn on_timer(&mut self, now: u64, connections: &[Option<Socket>]) {
+        self.take(now, connections.iter().map(|socket| sample(socket.as_ref()?, now)));
+    }
+
+    /// Takes `samples`, one of each connection, if they are due. A failed connection yields none.
+    pub fn take(&mut self, now: u64, samples: impl Iterator<Item = Option<TcpSample>>) {
         let Some(due) = self.next_ns.filter(|due| *due <= now) else { return };
-        for (seen, socket) in self.seen.iter_mut().zip(connections) {
-            // A failed connection yields no more samples.
-            seen.extend(socket.as_ref().and_then(|socket| sample(socket, now)));
+        for (seen, sample) in self.seen.iter_mut().zip(samples) {
+            seen.extend(sample);
         }
         // A late call does not make up for missed samples.
         let next = due + INTERVAL_NS * ((now - due) / INTERVAL_NS + 1);
         self.next_ns = (next < self.end_ns).then_some(next);
     }
 
-    /// Samples of the connections of the workload at place `flow`.
+    /// Samples of the TCP connections of the workload at place `flow`.
     pub fn finish(&mut self, flow: usize, connections: &[Option<Socket>]) -> Vec<Sender> {
-        let mut seen = std::mem::take(&mut self.seen).into_iter();
-        let sender = |socket: &Option<Socket>| {
-            let samples = seen.next().unwrap_or_default();
+        let end = |socket: &Option<Socket>| {
             let socket = socket.as_ref()?;
             let port = socket.peer_addr().ok()?.as_socket()?.port();
-            let cc = congestion_control(socket)?;
+            Some((port, congestion_control(socket)?))
+        };
+        self.senders(flow, connections.iter().map(end))
+    }
+
+    /// Samples of the connections of the workload at place `flow`, with the receiver's port and the
+    /// congestion control of each.
+    pub fn senders(
+        &mut self,
+        flow: usize,
+        ends: impl Iterator<Item = Option<(u16, String)>>,
+    ) -> Vec<Sender> {
+        let seen = std::mem::take(&mut self.seen).into_iter();
+        let seen = seen.chain(std::iter::repeat_with(Vec::new));
+        let sender = |(end, samples): (Option<(u16, String)>, _)| {
+            let (port, cc) = end?;
             Some(Sender { flow, port, cc, samples })
         };
-        connections.iter().filter_map(sender).collect()
+        ends.zip(seen).filter_map(sender).collect()
     }
 }
 
@@ -69,10 +86,10 @@ fn sample(socket: &Socket, now: u64) -> Option<TcpSample> {
         at_ns: now,
         cwnd_segments: info.tcpi_snd_cwnd.into(),
         srtt_ms: (info.tcpi_rtt > 0).then(|| f64::from(info.tcpi_rtt) / 1e3),
-        in_flight_segments: out.saturating_sub(info.tcpi_sacked + info.tcpi_lost).into(),
-        delivered_bytes: u64::from(info.tcpi_delivered) * u64::from(info.tcpi_snd_mss),
+        in_flight_segments: Some(out.saturating_sub(info.tcpi_sacked + info.tcpi_lost).into()),
+        delivered_bytes: Some(u64::from(info.tcpi_delivered) * u64::from(info.tcpi_snd_mss)),
         retransmissions: info.tcpi_total_retrans.into(),
-        duplicates: info.tcpi_dsack_dups.into(),
+        duplicates: Some(info.tcpi_dsack_dups.into()),
     })
 }
 

@@ -326,10 +326,10 @@ impl<'a> Connection<'a> {
             at_ns: now.as_nanos(),
             cwnd_segments: segments(cwnd),
             srtt_ms: (srtt_ns > 0).then_some(srtt_ns as f64 / 1e6),
-            in_flight_segments: segments(in_flight),
-            delivered_bytes: self.acked_up_to - FIRST,
+            in_flight_segments: Some(segments(in_flight)),
+            delivered_bytes: Some(self.acked_up_to - FIRST),
             retransmissions: self.resent,
-            duplicates: self.duplicates,
+            duplicates: Some(self.duplicates),
         });
     }
 
@@ -510,8 +510,8 @@ mod tests {
             (200_000_000, 10.0, Some(10.0))
         );
         let last = flow.samples.last().unwrap();
-        assert_eq!((last.at_ns, last.delivered_bytes), (890_000_000, 2 * 1448));
-        assert_eq!((last.retransmissions, last.duplicates), (1, 1));
+        assert_eq!((last.at_ns, last.delivered_bytes), (890_000_000, Some(2 * 1448)));
+        assert_eq!((last.retransmissions, last.duplicates), (1, Some(1)));
     }
 
     #[test]

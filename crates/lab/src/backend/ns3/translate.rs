@@ -109,6 +109,7 @@ fn refuse(experiment: &Experiment) -> Result<(), BackendError> {
         let why = "the back end ns3 has no boxes, allowed with sim and emu";
         return unsupported(&format!("bundle.{}", bundle.name), why);
     }
+    crate::backend::refuse_quic(experiment, "ns3")?;
     let tables = [
         ("bottleneck.paths", !experiment.paths.is_empty()),
         ("[topology]", experiment.topology.is_some()),
@@ -393,13 +394,18 @@ mod tests {
         let ping = flow("{ kind = \"ping\" }");
         let web = "{ kind = \"requests\", sizes = \"30KB\", load = \"5%\", connections = 3 }";
         let web = flow(web);
-        let cases: [(&str, &[&str], &str); 11] = [
+        let cases: [(&str, &[&str], &str); 12] = [
             ("", &["stack=linux"], "stack = linux: the back end ns3 runs ns-3's own TCP"),
             (bundle, &[], "bundle.a: the back end ns3 has no boxes, allowed with sim and emu"),
             (
                 "",
                 &["bottleneck.paths=2"],
                 "bottleneck.paths: the back end ns3 does not support this",
+            ),
+            (
+                "",
+                &["flow.bulk.transport=quic"],
+                "--set: flow.bulk.transport = quic: allowed is \"tcp\" with the back end ns3",
             ),
             ("", &["bottleneck.jitter=1ms"], "bottleneck.jitter: links of the back end ns3 have"),
             ("", &["bottleneck.clears_ecn=true"], "bottleneck.clears_ecn: links of the back end"),

@@ -215,6 +215,7 @@ impl<V: FnMut(Sight<'_>)> Run<'_, V> {
 }
 
 fn set_up(experiment: &Experiment) -> Result<Setup, BackendError> {
+    super::refuse_quic(experiment, "sim")?;
     let made = Setup::of(experiment, &experiment.algorithms);
     made.map_err(|error| BackendError::Unsupported(error.to_string()))
 }

@@ -12,10 +12,13 @@ use super::receiving::receiving;
 use super::traffic::traffic;
 use super::{Ends, Files};
 use forebay_reader::Reader;
-use forebay_scenario::{Agent, Flow, INITIAL_WINDOW, Link, Report, Traffic};
+use forebay_scenario::{Agent, Flow, INITIAL_WINDOW, Link, Report, Traffic, Transport};
 
 /// Pair of the flows that name neither a bundle nor a pair.
 const CROSS: &str = "cross";
+
+/// Algorithms of quinn that a flow over QUIC may have.
+const OF_QUINN: [&str; 2] = ["cubic", "bbr"];
 
 /// Reads the flows, which may run between the sites of `bundles`, as far as their values are valid.
 pub(super) fn flows(
@@ -82,16 +85,19 @@ fn flow(
     if rtt.zip(pair.as_ref()).is_some_and(|(rtt, pair)| rtt < ends.rtt(pair)) {
         table.wrong("rtt");
     }
+    let transport = transport(table, &traffic, cc.as_ref());
+    let is_tcp = transport == Transport::Tcp && traffic.has_connections();
     let initial_window = table.whole("initial_window");
-    if initial_window.is_some() && !traffic.is_tcp() {
+    if initial_window.is_some() && !is_tcp {
         table.wrong("initial_window");
     }
-    let receiving = receiving(table, &traffic);
+    let receiving = receiving(table, &traffic, is_tcp);
     let FlowCc { platform, cc, at: cc_at } = cc?;
     Some(Flow {
         name: table.name("name").unwrap_or_else(|| kind.to_string()),
         pair: pair?,
         reversed,
+        transport,
         cc,
         cc_at,
         platform,
@@ -106,6 +112,23 @@ fn flow(
         ttl,
         traffic,
     })
+}
+
+fn transport(table: &Reader<'_>, traffic: &Traffic, cc: Option<&FlowCc>) -> Transport {
+    let is_quic = table.choice("transport", &[("tcp", false), ("quic", true)]).unwrap_or(false);
+    if table.has("transport") && !traffic.has_connections() {
+        table.wrong_because("transport", "no value: greedy, requests and video have connections");
+    }
+    if !is_quic {
+        return Transport::Tcp;
+    }
+    let of_quinn = |FlowCc { platform, cc, .. }: &FlowCc| {
+        platform.is_none() && cc.params.is_empty() && OF_QUINN.contains(&cc.kind.as_str())
+    };
+    if cc.is_some_and(|cc| !of_quinn(cc)) {
+        table.wrong_because("cc", "\"cubic\" or \"bbr\" with transport = \"quic\"");
+    }
+    Transport::Quic { at: table.origin_of("transport").to_string() }
 }
 
 fn pair_of(flow: &Reader<'_>, bundles: &[DeclaredBundle]) -> Option<String> {

@@ -12,10 +12,10 @@ const OF_GREEDY: [&str; 2] = ["receiver", "read_rate"];
 const OF_TCP: [&str; 3] = ["receive_buffer", "ack_every", "ack_delay"];
 
 /// Reads the receivers' settings of `flow`, which sends `traffic`.
-pub(super) fn receiving(flow: &Reader<'_>, traffic: &Traffic) -> Option<Receiving> {
-    let is_greedy = matches!(traffic, Traffic::Greedy { .. });
+pub(super) fn receiving(flow: &Reader<'_>, traffic: &Traffic, is_tcp: bool) -> Option<Receiving> {
+    let is_greedy = is_tcp && matches!(traffic, Traffic::Greedy { .. });
     let refused = OF_GREEDY.iter().filter(|_| !is_greedy);
-    let refused = refused.chain(OF_TCP.iter().filter(|_| !traffic.is_tcp()));
+    let refused = refused.chain(OF_TCP.iter().filter(|_| !is_tcp));
     refused.filter(|key| flow.has(key)).for_each(|key| flow.wrong(key));
     Some(Receiving {
         conduct: if flow.has("receiver") { conduct(flow)? } else { Conduct::Honest },

@@ -42,6 +42,19 @@ pub static FLOW: Section = Section {
             "the traffic to send",
         ),
         key(
+            "transport",
+            Kind::OneOf(&[
+                ("tcp", ""),
+                (
+                    "quic",
+                    "over UDP by quinn, whose `cc` is \"cubic\" or \"bbr\"; a stream for each request \
+                     or segment; back end emu only",
+                ),
+            ]),
+            "\"tcp\"",
+            "transport of greedy, requests and video",
+        ),
+        key(
             "cc",
             Kind::Spec(
                 "a congestion control such as \"cubic\" (an algorithm, see `forebay list \
@@ -52,7 +65,7 @@ pub static FLOW: Section = Section {
                  algorithm under test)",
             ),
             "\"cubic\"",
-            "congestion control of the TCP sockets, and where the algorithm runs; reno is newreno",
+            "congestion control of the connections, and where the algorithm runs; reno is newreno",
         ),
         key("count", Kind::Whole(1, 10_000), "1", "number of identical flows (not for requests)"),
         key("start", DURATION, "\"0s\"", "first byte"),
@@ -81,7 +94,7 @@ pub static FLOW: Section = Section {
              after an idle time; on the testbed the same for all flows in one direction between \
              two sites",
         )
-        .also("; for greedy, requests and video"),
+        .also("; for greedy, requests and video over TCP"),
         key(
             "receiver",
             Kind::Spec(
@@ -99,28 +112,28 @@ pub static FLOW: Section = Section {
             "highest read rate of each receiving application; unread data closes the receive \
              window",
         )
-        .also("; of greedy"),
+        .also("; of greedy over TCP"),
         key(
             "receive_buffer",
             Kind::Size(BUFFERS.0, BUFFERS.1),
             "the stack's value",
             "payload that each receiver buffers and announces as its window",
         )
-        .also("; for greedy, requests and video"),
+        .also("; for greedy, requests and video over TCP"),
         key(
             "ack_every",
             Kind::Whole(1, 1000),
             "the stack's value",
             "in-order full segments per acknowledgement",
         )
-        .also("; for greedy, requests and video (back end sim only)"),
+        .also("; for greedy, requests and video over TCP (back end sim only)"),
         key(
             "ack_delay",
             Kind::Duration(ACK_DELAYS.0, ACK_DELAYS.1),
             "the stack's value",
             "longest time that an acknowledgement waits for more segments",
         )
-        .also("; for greedy, requests and video (back end sim only)"),
+        .also("; for greedy, requests and video over TCP (back end sim only)"),
         key(
             "ttl",
             Kind::Whole(1, 2),
@@ -147,11 +160,11 @@ pub static FLOW: Section = Section {
 
 /// `traffic = { kind = "greedy" }`.
 static GREEDY: Section =
-    Section { summary: "TCP connections that always have data.", keys: &[kind(&[("greedy", "")])] };
+    Section { summary: "Connections that always have data.", keys: &[kind(&[("greedy", "")])] };
 
 /// `traffic = { kind = "requests", .. }`.
 static REQUESTS: Section = Section {
-    summary: "Open-loop requests over TCP connections; the responses load the link.",
+    summary: "Open-loop requests over connections; the responses load the link.",
     keys: &[
         kind(&[("requests", "")]),
         key(
@@ -196,7 +209,7 @@ static REQUESTS: Section = Section {
 
 /// `traffic = { kind = "video", .. }`.
 static VIDEO: Section = Section {
-    summary: "Clients that play a video, each over a persistent TCP connection. They choose the \
+    summary: "Clients that play a video, each over a persistent connection. They choose the \
               highest rate below 0.85 of the last five segments' throughput (harmonic mean). They \
               request a segment as soon as it fits into the buffer.",
     keys: &[

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use forebay_scenario::{Agent, Platform, Report};
+use forebay_scenario::{Agent, Platform, Report, Transport};
 
 use super::*;
 
@@ -44,6 +44,31 @@ fn flow_cc_accepts_text_and_table_forms() {
     assert_eq!(set.cc_name(), "agent:cubic(hystart=classic)");
     assert_eq!(set.cc_at, "p.toml:10");
     assert_eq!(flow("\"cubic\"", &["flow.bulk.cc=kernel:bbr"]).cc_at, "--set");
+}
+
+#[test]
+fn quic_has_algorithms_of_quinn_and_no_keys_of_tcp() {
+    let flow = |keys: &str| PLAN.replace("name = \"bulk\"", &format!("name = \"bulk\"\n{keys}"));
+    let quic = |keys: &str| load(&flow(&format!("transport = \"quic\"\n{keys}")), &[]);
+    for cc in ["cubic", "bbr"] {
+        let found = experiment(&quic(&format!("cc = \"{cc}\"")).unwrap(), 0).flows[0].clone();
+        let at = "p.toml:10".into();
+        assert_eq!((found.transport.clone(), found.cc_name()), (Transport::Quic { at }, cc.into()));
+        assert!(!found.is_tcp());
+    }
+    let allowed = "\"cubic\" or \"bbr\" with transport = \"quic\"";
+    for cc in ["reno", "kernel:bbr", "cubic(hystart=off)"] {
+        let error = quic(&format!("cc = \"{cc}\"")).unwrap_err().to_string();
+        let expected = format!("p.toml:11: flow.bulk.cc = \"{cc}\": allowed is {allowed}");
+        assert!(error.contains(&expected), "{error}");
+    }
+    for key in ["initial_window = 4", "receive_buffer = \"10KB\"", "read_rate = \"1Mbit/s\""] {
+        let error = quic(key).unwrap_err().to_string();
+        assert!(error.starts_with(&format!("p.toml:11: flow.bulk.{key}: allowed is")), "{error}");
+    }
+    let ping = flow("transport = \"quic\"").replace("greedy", "ping");
+    let error = load(&ping, &[]).unwrap_err().to_string();
+    assert!(error.contains("flow.bulk.transport = \"quic\": allowed is no value"), "{error}");
 }
 
 #[test]
