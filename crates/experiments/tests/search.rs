@@ -78,7 +78,7 @@ fn written_plan_runs_to_reported_figures() {
     assert!(delays.iter().zip(&told).all(|(delay, told)| (delay / told - 1.0).abs() < 1e-11));
     let again = forebay(folder.path(), &search[..search.len() - 1]);
     let said = text(&again.stdout);
-    assert!(said.contains("\n0 cases simulated, ") && said.contains("simplified"), "{said}");
+    assert!(said.contains("\n0 cases run, ") && said.contains("simplified"), "{said}");
 }
 
 #[test]

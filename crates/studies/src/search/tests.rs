@@ -14,6 +14,7 @@ fn request(folder: &Path, metric: &str, jobs: usize) -> SearchRequest {
         algorithm: "newreno".into(),
         objective: Objective::named(metric).unwrap(),
         space: read(SMALL).unwrap(),
+        backend: "sim".into(),
         budget: BUDGET,
         seed: 1,
         jobs,
@@ -52,7 +53,7 @@ fn result_is_independent_of_parallelism() {
     });
     let again = again.unwrap();
     assert_eq!((&again.worst, &again.simple), (&found.worst, &found.simple));
-    assert_eq!((again.simulated, again.reused), (found.simulated, found.reused));
+    assert_eq!((again.run, again.reused), (found.run, found.reused));
     assert_eq!(&text(&again.plan), plan);
     assert_eq!(&text(&folder.path().join("cases.jsonl")), log);
     // The plain cells, two generations from anywhere, one of the worst, and then one case at a time.
@@ -106,7 +107,7 @@ fn plan_gives_factor_unless_plain_cells_are_zero() {
     let request = request(Path::new(""), "stall", 1);
     let judged =
         |value| JudgedCase { case: request.space.plain[0].clone(), by_seed: vec![value; 3], value };
-    let heading = |plain| request.heading(&judged(plain), &judged(0.6));
+    let heading = |plain| request.heading(&judged(plain), &judged(0.6), "");
     assert!(heading(0.2).contains(" has 0.2; this case is 3.0 times worse.\n"), "{}", heading(0.2));
     assert!(heading(0.0).contains(" has 0.\n"), "{}", heading(0.0));
 }
@@ -121,7 +122,8 @@ fn link_pause_keeps_utilization_and_delays_packets() {
     let values = |metric| {
         let request =
             SearchRequest { objective: Objective::named(metric).unwrap(), ..request.clone() };
-        let judged = Trials::open(&request).unwrap().judge(&cases).unwrap();
+        let simulator = trials::ready(&request, "sim", 2).unwrap();
+        let judged = Trials::open(&request, simulator, 2).unwrap().judge(&cases, SEEDS).unwrap();
         [0, 1].map(|place| judged[place].as_ref().unwrap().value)
     };
     // Packets that are under way when the link stops leave beyond the rate.
@@ -137,13 +139,13 @@ fn known_runs_serve_other_metrics() {
     let Shared { found, log, .. } = &*SHARED;
     let folder = tempfile::tempdir().unwrap();
     let lines = log.lines().count();
-    assert_eq!(lines, found.simulated);
+    assert_eq!(lines, found.run);
     // Simulates a process that was killed while it wrote the tenth line from the end.
     let known: Vec<&str> = log.lines().take(lines - 10).collect();
     let cut = known.join("\n") + "\n{\"plan_sha256\":\"0";
     std::fs::write(folder.path().join("cases.jsonl"), cut).unwrap();
     let again = search(&request(folder.path(), "utilization", 2), &mut |_| ()).unwrap();
-    assert_eq!((again.simulated, &again.simple), (10, &found.simple));
+    assert_eq!((again.run, &again.simple), (10, &found.simple));
     let mut queueing = request(folder.path(), "queueing", 2);
     queueing.budget = Budget::Runs(1);
     let found = search(&queueing, &mut |_| ()).unwrap();
@@ -158,7 +160,7 @@ fn a_search_without_time_ends_after_one_generation() {
     request.budget = Budget::Time(Duration::from_millis(1));
     request.space = read(&SMALL.replace("\"2s\"", "\"1s\"")).unwrap();
     let found = search(&request, &mut |_| ()).unwrap();
-    assert_eq!(found.simulated + found.reused, found.plain.len() + GENERATION);
+    assert_eq!(found.run + found.reused, found.plain.len() + GENERATION);
     assert!(found.plan.is_file());
 }
 
@@ -179,4 +181,11 @@ fn algorithms_are_known_by_their_names_with_parameters() {
     for name in ["cubik", "cubic(hystart=of)", "cubic(", ""] {
         assert!(check_algorithm(name).unwrap_err().contains("allowed is "), "{name}");
     }
+}
+
+/// A back end whose flow gets this many bytes each 100 ms, and some less with each seed.
+#[derive(Default)]
+struct Made {
+    /// Milliseconds of a run's lateness in attempts before the first one that counts.
+    is_late: AtomicBool,
 }
