@@ -20,7 +20,7 @@ pub struct ComparedCase {
     pub case: Case,
     /// The objective's figure in each run that counts.
     pub runs: Vec<f64>,
-    /// The same with the same seeds in the simulator; empty: it did not run there.
+    /// Simulated figures of the same seeds; empty: none.
     pub simulated: Vec<f64>,
 }
 
@@ -71,7 +71,7 @@ impl Comparison {
 }
 
 /// Whether each of `case`'s runs is worse than each run of every case in `plain`. `false` if a case has fewer than
-/// [`COMPARED_RUNS`] runs, because the others were disturbed.
+/// [`COMPARED_RUNS`] runs, because other runs were disturbed.
 pub fn is_worse(objective: &Objective, case: &[f64], plain: &[Vec<f64>]) -> bool {
     let is_whole = |runs: &[f64]| runs.len() as u64 == COMPARED_RUNS;
     let all_worse = |other: &f64| case.iter().all(|it| objective.compare(*it, *other).is_gt());

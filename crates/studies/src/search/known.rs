@@ -24,7 +24,7 @@ pub struct CaseRow {
     /// Name of the back end that ran it.
     #[serde(default)]
     pub backend: String,
-    /// Its seeds, as plans write them.
+    /// Seeds of the figures, as plans write them.
     #[serde(default)]
     pub seeds: String,
     /// The case in words, for people.
