@@ -143,13 +143,19 @@ fn kernel_search_needs_root_and_known_algorithm() {
     let refused = search.output().unwrap();
     let error = text(&refused.stderr);
     assert_eq!(refused.status.code(), Some(1), "{error}");
-    assert!(error.ends_with("or simulate:\n  forebay search linux:cubic --backend sim\n"), "{error}");
+    assert!(
+        error.ends_with("or simulate:\n  forebay search linux:cubic --backend sim\n"),
+        "{error}"
+    );
     assert!(!folder.path().join("out").exists());
     if skip_without(Need::Root) {
         return;
     }
     for (arguments, expected) in [
-        (&["linux:cubik"][..], "flow.tested.cc = kernel:cubik: allowed is an algorithm of this kernel"),
+        (
+            &["linux:cubik"][..],
+            "flow.tested.cc = kernel:cubik: allowed is an algorithm of this kernel",
+        ),
         (&["cubic(hystart=off)"], "flow.tested.cc = kernel:cubic(hystart=off): allowed is a name"),
         (&["linux:cubic", "--jobs", "2"], "--jobs 2: allowed is 1 with --backend emu"),
     ] {

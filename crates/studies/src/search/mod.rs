@@ -314,9 +314,8 @@ impl SearchRequest {
         found: &JudgedCase,
     ) -> String {
         let judged = |it: &ComparedCase| JudgedCase::of(&it.case, it.runs.clone());
-        let worse = |one: &JudgedCase, other: &JudgedCase| {
-            self.objective.compare(one.value, other.value)
-        };
+        let worse =
+            |one: &JudgedCase, other: &JudgedCase| self.objective.compare(one.value, other.value);
         let worst = comparison.plain.iter().filter_map(judged).max_by(worse);
         let is_finding = if comparison.is_finding { "Each" } else { "Not each" };
         let simulated = &comparison.case.simulated;
@@ -508,8 +507,7 @@ impl<'a> Hunt<'a> {
             let is_drawn = generation < DRAWN_GENERATIONS;
             let count = self.request.generation().min(left);
             let drawn = if self.screen.is_some() { count * SCREENED } else { count };
-            let drawn =
-                (0..drawn).map(|_| self.next(is_drawn, &population, &mut random)).collect();
+            let drawn = (0..drawn).map(|_| self.next(is_drawn, &population, &mut random)).collect();
             let cases = self.screened(drawn, count)?;
             left -= cases.len();
             let phase = if is_drawn { Phase::Drawn } else { Phase::Bred };
