@@ -103,7 +103,7 @@ impl Run {
         self.python.know_in_plans()?;
         let plans = self.plans().map_err(refuse)?;
         if backend::lacks_root(&self.backend) {
-            return Err(without_root());
+            return Err(without_root(&["--keep-logs"]));
         }
         plans.iter().for_each(note_replacements);
         plans.iter().for_each(warn_of_references);
@@ -180,9 +180,9 @@ impl Run {
     }
 }
 
-/// Why nothing was run, and the same command for the simulator.
-fn without_root() -> anyhow::Error {
-    let line = command_line(&["--backend", "--keep-logs"]);
+/// Why nothing was run, and the same command for the simulator, which has no options `without`.
+pub fn without_root(without: &[&str]) -> anyhow::Error {
+    let line = command_line(&[&["--backend"], without].concat());
     anyhow::anyhow!(
         "--backend {} needs root for network namespaces: run it with sudo, or simulate:\n  \
          {line} --backend {}",
