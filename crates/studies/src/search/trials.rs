@@ -45,7 +45,7 @@ impl<'a> Trials<'a> {
         let known = KnownCases::open(&request.folder, request.build.sources(BACKEND));
         let known = known.map_err(|error| RunError::unusable(&request.folder, &error))?;
         let mut backend = backend::open(BACKEND)?;
-        backend.heed(&request.stop);
+        backend.heed(&request.stop, request.jobs);
         Ok(Self { request, backend, known, simulated: 0, reused: 0 })
     }
 

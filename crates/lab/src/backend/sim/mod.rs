@@ -1,12 +1,15 @@
 //! The packet simulator. Runs until the last answer is read, as the testbed's hosts do, and returns rows.
 
+mod cores;
 mod packets;
 mod rows;
 #[cfg(test)]
 mod tests;
 mod watch;
 
+use std::mem;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use forebay_core::record::PacketRecord;
@@ -14,11 +17,12 @@ use forebay_core::spec::SpecError;
 use forebay_core::units::Timestamp;
 use forebay_scenario as plan;
 use forebay_sim::network::Network;
-use forebay_sim::{INTERVAL_NS, LINGER, Place, Requests, Seen, Setup, Simulation};
+use forebay_sim::{INTERVAL_NS, LINGER, Part, Parts, Place, Requests, Seen, Setup, Simulation};
 
 use super::{Backend, BackendError, RunProgress, Stop};
 use crate::metrics::RunRows;
 use crate::plan::Experiment;
+use cores::{Cores, Share};
 use packets::Packets;
 use rows::Rows;
 #[cfg(feature = "ns3")]
@@ -26,9 +30,15 @@ pub(super) use rows::{of_connection, of_link, payload, scheduled};
 use watch::Watch;
 
 /// The back end.
-#[derive(Default)]
 pub struct Sim {
     stop: Stop,
+    cores: Cores,
+}
+
+impl Default for Sim {
+    fn default() -> Self {
+        Self { stop: Stop::default(), cores: Cores::new(1) }
+    }
 }
 
 /// Number of progress reports in a run.
@@ -53,8 +63,8 @@ impl Backend for Sim {
         false
     }
 
-    fn heed(&mut self, stop: &Stop) {
-        self.stop = stop.clone();
+    fn heed(&mut self, stop: &Stop, cores: usize) {
+        (self.stop, self.cores) = (stop.clone(), Cores::new(cores));
     }
 
     fn check(&self, experiment: &Experiment) -> Result<(), BackendError> {
@@ -68,7 +78,8 @@ impl Backend for Sim {
         _directory: &Path,
         progress: &mut dyn FnMut(RunProgress),
     ) -> Result<RunRows, BackendError> {
-        self.stop.around(|| run(experiment, false, &self.stop, progress, |_| ()))
+        let with = With { stop: &self.stop, share: self.cores.begin() };
+        self.stop.around(|| run(experiment, false, &with, progress, |_| ()))
     }
 }
 
@@ -99,19 +110,34 @@ pub(crate) fn observe(
     progress: &mut dyn FnMut(RunProgress),
     visit: impl FnMut(Sight<'_>),
 ) -> Result<RunRows, BackendError> {
-    run(experiment, true, &Stop::default(), progress, visit)
+    let (stop, cores) = (Stop::default(), Cores::new(1));
+    run(experiment, true, &With { stop: &stop, share: cores.begin() }, progress, visit)
 }
 
-/// Runs `experiment` until `stop` is set. `visit` receives packets on links and, with `has_ends`, events at
-/// endpoints.
+/// What a run shares with other runs.
+struct With<'a> {
+    stop: &'a Stop,
+    share: Share<'a>,
+}
+
+/// Runs `experiment` until the stop is set. `visit` receives packets on links and, with `has_ends`, events at
+/// endpoints; of a network that is cut it receives nothing.
 fn run(
     experiment: &Experiment,
     has_ends: bool,
-    stop: &Stop,
+    with: &With<'_>,
     progress: &mut dyn FnMut(RunProgress),
     mut visit: impl FnMut(Sight<'_>),
 ) -> Result<RunRows, BackendError> {
-    let Setup { network, places, reversed, requests } = set_up(experiment)?;
+    let Setup { network, places, reversed, requests, parts } = set_up(experiment)?;
+    if let Some(parts) = parts {
+        let step = packets::INTERVAL.min(parts.delay);
+        let stations = cut(experiment, with, &network, &requests, &places, parts)?;
+        let watch = Watch::of(experiment, &[]);
+        let mut run = Run { experiment, with, stations, step, watch, visit };
+        run.complete(progress)?;
+        return Ok(run.rows(places));
+    }
     let mut simulation = build(experiment, network)?;
     if has_ends {
         simulation.watch_endpoints();
@@ -125,10 +151,33 @@ fn run(
         }
     }
     let watch = Watch::of(experiment, &places);
-    let packets = Packets::new(experiment, &places, visit);
-    let mut run = Run { experiment, stop, simulation, requests, watch, packets };
+    let packets = Packets::new(experiment, &places, None, 0);
+    let stations = vec![Station { part: Part::whole(simulation, requests), packets }];
+    let step = packets::INTERVAL;
+    let mut run = Run { experiment, with, stations, step, watch, visit };
     run.complete(progress)?;
     Ok(run.rows(places))
+}
+
+/// The parts of a network that is cut.
+fn cut(
+    experiment: &Experiment,
+    with: &With<'_>,
+    network: &Network,
+    requests: &Requests,
+    places: &[Place],
+    parts: Parts,
+) -> Result<Vec<Station>, BackendError> {
+    let parts = Arc::new(parts);
+    let mut stations: Vec<_> = (0..parts.count).map(|here| (here, None)).collect();
+    with.share.for_each(&mut stations, |(here, station)| {
+        let algorithms = experiment.algorithms.clone();
+        let part = Part::new(network, algorithms, requests, &parts, *here);
+        let packets = Packets::new(experiment, places, Some(&parts), *here);
+        *station = Some(part.map(|part| Station { part, packets }));
+    });
+    let made = stations.into_iter().filter_map(|(_, station)| station);
+    made.collect::<Result<_, _>>().map_err(|error| refused(experiment, &error))
 }
 
 /// A simulation that the caller drives, with its request clients.
@@ -157,14 +206,21 @@ fn network_flows(places: &[Place], reversed: Vec<bool>) -> Vec<NetworkFlow> {
     flows.collect()
 }
 
+/// A network, or one part of it, and the reader of its packets.
+struct Station {
+    part: Part,
+    packets: Packets,
+}
+
 /// A run that is under way.
 struct Run<'a, V> {
     experiment: &'a Experiment,
-    stop: &'a Stop,
-    simulation: Simulation,
-    requests: Requests,
+    with: &'a With<'a>,
+    stations: Vec<Station>,
+    /// Time between two exchanges of the stations, and between two looks at packets and at the stop.
+    step: Duration,
     watch: Watch,
-    packets: Packets<V>,
+    visit: V,
 }
 
 impl<V: FnMut(Sight<'_>)> Run<'_, V> {
@@ -173,7 +229,8 @@ impl<V: FnMut(Sight<'_>)> Run<'_, V> {
         let mut run_to = |it: &mut Self, until: Duration, done: f64, phase: &str| {
             it.run_to(Timestamp::ZERO + until)?;
             progress(RunProgress { phase: phase.into(), done });
-            Ok::<_, BackendError>(it.requests.unfinished())
+            let unfinished = it.stations.iter().map(|it| it.part.requests.unfinished());
+            Ok::<_, BackendError>(unfinished.sum::<usize>())
         };
         let mut unfinished = 0;
         for step in 1..=STEPS {
@@ -195,21 +252,43 @@ impl<V: FnMut(Sight<'_>)> Run<'_, V> {
 
     /// Runs to `until`; on the way it passes packets to the observer and looks whether to stop.
     fn run_to(&mut self, until: Timestamp) -> Result<(), BackendError> {
-        let Self { stop, simulation, requests, watch, packets, .. } = self;
-        while simulation.now() < until {
+        let Self { with: With { stop, share }, stations, step, watch, visit, .. } = self;
+        loop {
+            let now = stations[0].part.simulation.now();
+            if now >= until {
+                return Ok(());
+            }
             if stop.is_asked() {
                 return Err(BackendError::Stopped);
             }
-            let next = (simulation.now() + packets::INTERVAL).min(until);
-            watch.run_until(next, simulation, requests);
-            packets.take(simulation);
+            let next = (now + *step).min(until);
+            if let [Station { part: Part { simulation, requests, .. }, packets }] = &mut stations[..] {
+                watch.run_until(next, simulation, requests);
+                packets.take(simulation, visit);
+                continue;
+            }
+            share.for_each(stations, |it| {
+                stop.around(|| it.part.run_until(next));
+                it.packets.take(&mut it.part.simulation, &mut |_| ());
+            });
+            let mut parts: Vec<&mut Part> = stations.iter_mut().map(|it| &mut it.part).collect();
+            Part::exchange(&mut parts);
         }
-        Ok(())
     }
 
-    fn rows(mut self, places: Vec<Place>) -> RunRows {
-        let truths = self.packets.finish(&mut self.simulation);
-        let Self { experiment, simulation, requests, watch, .. } = self;
+    fn rows(self, places: Vec<Place>) -> RunRows {
+        let Self { experiment, stations, watch, mut visit, .. } = self;
+        let (mut truths, mut parts) = (Vec::new(), Vec::new());
+        for Station { mut part, packets } in stations {
+            let links = packets.links.clone();
+            let mut found = packets.finish(&mut part.simulation, &mut visit);
+            match truths.is_empty() {
+                true => truths = found,
+                false => links.iter().for_each(|it| mem::swap(&mut truths[*it], &mut found[*it])),
+            }
+            parts.push(part);
+        }
+        let Part { simulation, requests, .. } = Part::join(parts);
         Rows { experiment, simulation, places, requests, samples: watch.samples, truths }.all()
     }
 }
@@ -222,14 +301,16 @@ fn set_up(experiment: &Experiment) -> Result<Setup, BackendError> {
 /// The simulation of `network`; errors use the plan's names.
 fn build(experiment: &Experiment, network: Network) -> Result<Simulation, BackendError> {
     let built = Simulation::with_algorithms(network, experiment.algorithms.clone());
-    built.map_err(|error: SpecError| {
-        let error = error.to_string();
-        // The simulator names the reverse link and links of `path` tables as their tables do; any other key
-        // is the bottleneck's.
-        let names = experiment.links().map(|link| &link.name).filter(|name| *name != "reverse");
-        let inside =
-            names.filter_map(|name| error.strip_prefix(name)).find(|it| it.starts_with('.'));
-        let key = inside.map_or_else(|| error.clone(), |inside| format!("bottleneck{inside}"));
-        BackendError::Unsupported(format!("{}: {key}", experiment.plan))
-    })
+    built.map_err(|error| refused(experiment, &error))
+}
+
+/// The error of a simulation, with the plan's names.
+fn refused(experiment: &Experiment, error: &SpecError) -> BackendError {
+    let error = error.to_string();
+    // The simulator names the reverse link and links of `path` tables as their tables do; any other key is the
+    // bottleneck's.
+    let names = experiment.links().map(|link| &link.name).filter(|name| *name != "reverse");
+    let inside = names.filter_map(|name| error.strip_prefix(name)).find(|it| it.starts_with('.'));
+    let key = inside.map_or_else(|| error.clone(), |inside| format!("bottleneck{inside}"));
+    BackendError::Unsupported(format!("{}: {key}", experiment.plan))
 }

@@ -57,7 +57,7 @@ impl Options {
     /// The back end lacks a requested option.
     pub fn open(&self) -> Result<Box<dyn Backend>, RunError> {
         let mut backend = backend::open(&self.backend)?;
-        backend.heed(&self.stop);
+        backend.heed(&self.stop, self.jobs);
         let (name, jobs) = (backend.name(), self.jobs);
         if backend.jobs_max().is_some_and(|most| jobs > most) {
             let reason = "an emulation needs the machine for itself";
