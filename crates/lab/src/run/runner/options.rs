@@ -16,7 +16,8 @@ pub struct Options {
     pub out: Option<PathBuf>,
     /// Seeds. Default: the plan's own.
     pub seeds: Option<Seeds>,
-    /// Parallel runs, up to the back end's [`Backend::jobs_max`]. Default: 1; 0 means 1.
+    /// Parallel runs, up to the back end's [`Backend::jobs_max`]. Simulated topologies use the cores of missing
+    /// runs. Default: 1; 0 means 1.
     pub jobs: usize,
     /// Repeat runs that the folder already has: old runs stay, but the newest valid run counts. Default:
     /// completed runs are kept, interrupted plans continue, and runs rejected because of the harness are
