@@ -29,7 +29,7 @@ pub const OTHERS: &str = "others";
 
 /// Most parts of a cut network. It depends on the plan alone: if it were the number of processors, results would
 /// differ between machines. More parts share the work more evenly, and each costs some memory.
-const PARTS_MAX: usize = 16;
+const PARTS_MAX: usize = 8;
 /// Least delay between parts. It is the time that a part is simulated without news of the other parts, so a
 /// shorter one would cost more time than several processors save.
 const CUT_DELAY_MIN: Duration = Duration::from_millis(1);
@@ -278,13 +278,15 @@ impl Topology {
                 groups.iter_mut().filter(|it| **it == joined).for_each(|it| *it = kept);
             }
         }
-        let mut order: Vec<usize> = groups.iter().copied().collect::<BTreeSet<_>>().into_iter().collect();
+        let mut order: Vec<usize> =
+            groups.iter().copied().collect::<BTreeSet<_>>().into_iter().collect();
         order.sort_by(|one, other| loads[*other].total_cmp(&loads[*one]));
         // Each group joins the part that has the least so far.
         let mut parts = vec![0.0_f64; PARTS_MAX.min(order.len())];
         let mut part_of = vec![0; self.routers];
         for group in order {
-            let least = (0..parts.len()).min_by(|one, other| parts[*one].total_cmp(&parts[*other]))?;
+            let least =
+                (0..parts.len()).min_by(|one, other| parts[*one].total_cmp(&parts[*other]))?;
             parts[least] += loads[group];
             part_of[group] = least;
         }

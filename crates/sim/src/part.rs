@@ -40,7 +40,11 @@ impl Part {
     ) -> Result<Self, SpecError> {
         let simulation = Simulation::of_part(network, algorithms, parts, here)?;
         let requests = requests.of_part(parts, here);
-        Ok(Self { simulation, requests, arrivals: (0..parts.count).map(|_| Default::default()).collect() })
+        Ok(Self {
+            simulation,
+            requests,
+            arrivals: (0..parts.count).map(|_| Default::default()).collect(),
+        })
     }
 
     /// Runs to `until`, at most to the end of the run. If the network is cut, that is at most [`Parts::delay`]

@@ -330,11 +330,7 @@ impl Requests {
             workloads: self.workloads.iter().map(of_workload).collect(),
             videos: Vec::new(),
             roles: self.roles.clone(),
-            share: Some(Share {
-                parts: parts.clone(),
-                here,
-                notes: vec![Vec::new(); parts.count],
-            }),
+            share: Some(Share { parts: parts.clone(), here, notes: vec![Vec::new(); parts.count] }),
         }
     }
 
@@ -345,7 +341,8 @@ impl Requests {
             for (ours, theirs) in first.workloads.iter_mut().zip(other.workloads) {
                 ours.finished += theirs.finished;
                 ours.wanted += theirs.wanted;
-                let places = ours.schedule.iter().zip(ours.outcomes.iter_mut().zip(theirs.outcomes));
+                let places =
+                    ours.schedule.iter().zip(ours.outcomes.iter_mut().zip(theirs.outcomes));
                 for (request, (outcome, theirs)) in places {
                     if theirs.sent.is_some() {
                         debug_assert!(!ours.connections[request.connection as usize].is_asked_here);

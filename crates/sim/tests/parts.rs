@@ -40,9 +40,8 @@ fn sites(seed: u64, delay: Duration) -> Setup {
 /// Runs the parts in windows of `window`, in the order that `turn` gives them.
 fn run(setup: &Setup, parts: Parts, window: Duration, turn: usize) -> Part {
     let parts = Arc::new(parts);
-    let part = |here| {
-        Part::new(&setup.network, Registry::BUILTIN, &setup.requests, &parts, here).unwrap()
-    };
+    let part =
+        |here| Part::new(&setup.network, Registry::BUILTIN, &setup.requests, &parts, here).unwrap();
     let mut all: Vec<Part> = (0..parts.count).map(part).collect();
     let (mut now, end) = (Timestamp::ZERO, Timestamp::ZERO + setup.network.stop);
     while now < end {

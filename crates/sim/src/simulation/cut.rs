@@ -162,7 +162,8 @@ impl Simulation {
         }
         for index in 0..all[0].connections.len() {
             let connection = &all[0].connections[index];
-            let (meter, [sender, receiver]) = (connection.meter as usize, flows[connection.flow as usize]);
+            let (meter, [sender, receiver]) =
+                (connection.meter as usize, flows[connection.flow as usize]);
             if let Ok([first, owner]) = all.get_disjoint_mut([0, sender]) {
                 mem::swap(&mut first.connections[index], &mut owner.connections[index]);
                 mem::swap(&mut first.meters[meter], &mut owner.meters[meter]);
@@ -172,7 +173,8 @@ impl Simulation {
             if sender != receiver
                 && let Ok([first, owner]) = all.get_disjoint_mut([0, place])
             {
-                let [ours, theirs] = [&mut *first, &mut *owner].map(|it| &mut it.connections[index].receiver);
+                let [ours, theirs] =
+                    [&mut *first, &mut *owner].map(|it| &mut it.connections[index].receiver);
                 mem::swap(ours, theirs);
                 let now = first.now;
                 first.meters[meter].take_receiver(now, &mut owner.meters[meter]);

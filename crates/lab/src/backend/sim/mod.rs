@@ -7,9 +7,11 @@ mod rows;
 mod tests;
 mod watch;
 
+use std::collections::BTreeMap;
 use std::mem;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use forebay_core::record::PacketRecord;
@@ -22,7 +24,7 @@ use forebay_sim::{INTERVAL_NS, LINGER, Part, Parts, Place, Requests, Seen, Setup
 use super::{Backend, BackendError, RunProgress, Stop};
 use crate::metrics::RunRows;
 use crate::plan::Experiment;
-use cores::{Cores, Share};
+use cores::{Cores, Share, lock};
 use packets::Packets;
 use rows::Rows;
 #[cfg(feature = "ns3")]
@@ -131,12 +133,7 @@ fn run(
 ) -> Result<RunRows, BackendError> {
     let Setup { network, places, reversed, requests, parts } = set_up(experiment)?;
     if let Some(parts) = parts {
-        let step = packets::INTERVAL.min(parts.delay);
-        let stations = cut(experiment, with, &network, &requests, &places, parts)?;
-        let watch = Watch::of(experiment, &[]);
-        let mut run = Run { experiment, with, stations, step, watch, visit };
-        run.complete(progress)?;
-        return Ok(run.rows(places));
+        return run_cut(experiment, with, &network, &requests, &places, parts, progress);
     }
     let mut simulation = build(experiment, network)?;
     if has_ends {
@@ -150,34 +147,121 @@ fn run(
             simulation.watch_writing(number);
         }
     }
-    let watch = Watch::of(experiment, &places);
-    let packets = Packets::new(experiment, &places, None, 0);
-    let stations = vec![Station { part: Part::whole(simulation, requests), packets }];
-    let step = packets::INTERVAL;
-    let mut run = Run { experiment, with, stations, step, watch, visit };
-    run.complete(progress)?;
-    Ok(run.rows(places))
+    let mut watch = Watch::of(experiment, &places);
+    let mut packets = Packets::new(experiment, &places, None, 0);
+    let mut part = Part::whole(simulation, requests);
+    run_to_end(experiment, with.stop, packets::INTERVAL, progress, |until| {
+        watch.run_until(until, &mut part.simulation, &mut part.requests);
+        packets.take(&mut part.simulation, &mut visit);
+        part.requests.unfinished()
+    })?;
+    let truths = packets.finish(&mut part.simulation, &mut visit);
+    let Part { simulation, requests, .. } = part;
+    Ok(Rows { experiment, simulation, places, requests, samples: watch.samples, truths }.all())
 }
 
-/// The parts of a network that is cut.
-fn cut(
+/// A part of a network, and the reader of its packets.
+struct Station {
+    part: Part,
+    packets: Packets,
+}
+
+/// Runs `experiment`, whose network is cut into `parts`, on all cores that this run has.
+fn run_cut(
     experiment: &Experiment,
     with: &With<'_>,
     network: &Network,
     requests: &Requests,
     places: &[Place],
     parts: Parts,
-) -> Result<Vec<Station>, BackendError> {
+    progress: &mut dyn FnMut(RunProgress),
+) -> Result<RunRows, BackendError> {
     let parts = Arc::new(parts);
-    let mut stations: Vec<_> = (0..parts.count).map(|here| (here, None)).collect();
-    with.share.for_each(&mut stations, |(here, station)| {
+    let made: Vec<_> = (0..parts.count).map(|here| Mutex::new((here, None))).collect();
+    let make = |(here, station): &mut (usize, Option<Result<Station, SpecError>>)| {
         let algorithms = experiment.algorithms.clone();
         let part = Part::new(network, algorithms, requests, &parts, *here);
         let packets = Packets::new(experiment, places, Some(&parts), *here);
         *station = Some(part.map(|part| Station { part, packets }));
-    });
-    let made = stations.into_iter().filter_map(|(_, station)| station);
-    made.collect::<Result<_, _>>().map_err(|error| refused(experiment, &error))
+    };
+    with.share.in_rounds(&made, make, |round| round());
+    let made = made.iter().filter_map(|it| lock(it).1.take());
+    let made = made.map(|it| it.map(Mutex::new)).collect::<Result<Vec<_>, _>>();
+    let stations = made.map_err(|error| refused(experiment, &error))?;
+
+    let until_ns = AtomicU64::new(0);
+    let advance = |Station { part, packets }: &mut Station| {
+        let until = Timestamp::from_nanos(until_ns.load(Ordering::Relaxed));
+        with.stop.around(|| part.run_until(until));
+        packets.take(&mut part.simulation, &mut |_| ());
+    };
+    with.share.in_rounds(&stations, advance, |round| {
+        let step = packets::INTERVAL.min(parts.delay);
+        run_to_end(experiment, with.stop, step, progress, |until| {
+            until_ns.store(until.as_nanos(), Ordering::Relaxed);
+            round();
+            let mut all: Vec<_> = stations.iter().map(lock).collect();
+            let mut all: Vec<&mut Part> = all.iter_mut().map(|it| &mut it.part).collect();
+            Part::exchange(&mut all);
+            all.iter().map(|part| part.requests.unfinished()).sum()
+        })
+    })?;
+    let (mut truths, mut ended) = (Vec::new(), Vec::new());
+    for station in stations {
+        let Station { mut part, packets } =
+            station.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let links = packets.links.clone();
+        let mut found = packets.finish(&mut part.simulation, &mut |_| ());
+        match truths.is_empty() {
+            true => truths = found,
+            false => links.iter().for_each(|it| mem::swap(&mut truths[*it], &mut found[*it])),
+        }
+        ended.push(part);
+    }
+    let Part { simulation, requests, .. } = Part::join(ended);
+    let (places, samples) = (places.to_vec(), BTreeMap::new());
+    Ok(Rows { experiment, simulation, places, requests, samples, truths }.all())
+}
+
+/// Calls `advance`, which runs to a time and returns the number of unfinished requests, every `step`. Ends once
+/// arrivals have ended and the requests are finished, at the latest after the drain.
+fn run_to_end(
+    experiment: &Experiment,
+    asked: &Stop,
+    step: Duration,
+    progress: &mut dyn FnMut(RunProgress),
+    mut advance: impl FnMut(Timestamp) -> usize,
+) -> Result<(), BackendError> {
+    let plan::Scenario { stop, drain, .. } = experiment.scenario;
+    let (mut now, mut unfinished) = (Timestamp::ZERO, 0);
+    let mut run_to = |until: Duration, done: f64, phase: &str| {
+        let until = Timestamp::ZERO + until;
+        while now < until {
+            if asked.is_asked() {
+                return Err(BackendError::Stopped);
+            }
+            now = (now + step).min(until);
+            unfinished = advance(now);
+        }
+        progress(RunProgress { phase: phase.into(), done });
+        Ok(unfinished)
+    };
+    let mut unfinished = 0;
+    for step in 1..=STEPS {
+        let done = f64::from(step) / f64::from(STEPS);
+        unfinished = run_to(stop * step / STEPS, done, "running")?;
+    }
+    let mut until = stop;
+    if experiment.flows.iter().any(|flow| !flow.is_tcp()) {
+        until += LINGER.min(drain);
+        unfinished = run_to(until, 1.0, "draining")?;
+    }
+    let end = stop + drain;
+    while unfinished > 0 && until < end {
+        until = (until + Duration::from_nanos(INTERVAL_NS)).min(end);
+        unfinished = run_to(until, 1.0, "draining")?;
+    }
+    Ok(())
 }
 
 /// A simulation that the caller drives, with its request clients.
@@ -204,93 +288,6 @@ fn network_flows(places: &[Place], reversed: Vec<bool>) -> Vec<NetworkFlow> {
         reversed,
     });
     flows.collect()
-}
-
-/// A network, or one part of it, and the reader of its packets.
-struct Station {
-    part: Part,
-    packets: Packets,
-}
-
-/// A run that is under way.
-struct Run<'a, V> {
-    experiment: &'a Experiment,
-    with: &'a With<'a>,
-    stations: Vec<Station>,
-    /// Time between two exchanges of the stations, and between two looks at packets and at the stop.
-    step: Duration,
-    watch: Watch,
-    visit: V,
-}
-
-impl<V: FnMut(Sight<'_>)> Run<'_, V> {
-    fn complete(&mut self, progress: &mut dyn FnMut(RunProgress)) -> Result<(), BackendError> {
-        let plan::Scenario { stop, drain, .. } = self.experiment.scenario;
-        let mut run_to = |it: &mut Self, until: Duration, done: f64, phase: &str| {
-            it.run_to(Timestamp::ZERO + until)?;
-            progress(RunProgress { phase: phase.into(), done });
-            let unfinished = it.stations.iter().map(|it| it.part.requests.unfinished());
-            Ok::<_, BackendError>(unfinished.sum::<usize>())
-        };
-        let mut unfinished = 0;
-        for step in 1..=STEPS {
-            let done = f64::from(step) / f64::from(STEPS);
-            unfinished = run_to(self, stop * step / STEPS, done, "running")?;
-        }
-        let mut until = stop;
-        if self.experiment.flows.iter().any(|flow| !flow.is_tcp()) {
-            until += LINGER.min(drain);
-            unfinished = run_to(self, until, 1.0, "draining")?;
-        }
-        let end = stop + drain;
-        while unfinished > 0 && until < end {
-            until = (until + Duration::from_nanos(INTERVAL_NS)).min(end);
-            unfinished = run_to(self, until, 1.0, "draining")?;
-        }
-        Ok(())
-    }
-
-    /// Runs to `until`; on the way it passes packets to the observer and looks whether to stop.
-    fn run_to(&mut self, until: Timestamp) -> Result<(), BackendError> {
-        let Self { with: With { stop, share }, stations, step, watch, visit, .. } = self;
-        loop {
-            let now = stations[0].part.simulation.now();
-            if now >= until {
-                return Ok(());
-            }
-            if stop.is_asked() {
-                return Err(BackendError::Stopped);
-            }
-            let next = (now + *step).min(until);
-            if let [Station { part: Part { simulation, requests, .. }, packets }] = &mut stations[..] {
-                watch.run_until(next, simulation, requests);
-                packets.take(simulation, visit);
-                continue;
-            }
-            share.for_each(stations, |it| {
-                stop.around(|| it.part.run_until(next));
-                it.packets.take(&mut it.part.simulation, &mut |_| ());
-            });
-            let mut parts: Vec<&mut Part> = stations.iter_mut().map(|it| &mut it.part).collect();
-            Part::exchange(&mut parts);
-        }
-    }
-
-    fn rows(self, places: Vec<Place>) -> RunRows {
-        let Self { experiment, stations, watch, mut visit, .. } = self;
-        let (mut truths, mut parts) = (Vec::new(), Vec::new());
-        for Station { mut part, packets } in stations {
-            let links = packets.links.clone();
-            let mut found = packets.finish(&mut part.simulation, &mut visit);
-            match truths.is_empty() {
-                true => truths = found,
-                false => links.iter().for_each(|it| mem::swap(&mut truths[*it], &mut found[*it])),
-            }
-            parts.push(part);
-        }
-        let Part { simulation, requests, .. } = Part::join(parts);
-        Rows { experiment, simulation, places, requests, samples: watch.samples, truths }.all()
-    }
 }
 
 fn set_up(experiment: &Experiment) -> Result<Setup, BackendError> {
