@@ -65,8 +65,9 @@ pub struct Run {
     /// Use the settings of the experiment's authors, instead of the plan's own.
     #[arg(long)]
     as_published: bool,
-    /// Runs at a time [default: 1; with ray, one for each processor of the cluster]. With emu, only
-    /// 1 is allowed, because an emulation needs the whole machine.
+    /// Runs at a time [default: 1; with ray, one for each processor of the cluster]. With sim, runs
+    /// of plans with [topology] also use the cores of missing runs: `--jobs 8` makes a single run on
+    /// eight. With emu, only 1 is allowed, because an emulation needs the whole machine.
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..=1024), value_name = "N")]
     jobs: Option<u16>,
     /// Where to simulate: threads (of this program), ray (the cluster of this machine, or a new one

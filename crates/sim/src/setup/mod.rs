@@ -19,7 +19,7 @@ use forebay_scenario::{self as scenario, Link, Platform, Scenario};
 use crate::network::{
     BundleChange, Flow, Hop, Network, Opener, RoutedBundle, Signal, Traffic, Upset,
 };
-use crate::{EcnMode, Halves, Requests, SUPPLIED, Stack};
+use crate::{EcnMode, Halves, Parts, Requests, SUPPLIED, Stack};
 
 /// Time after the end of arrivals during which late datagrams still count: 1 s, as in the testbed.
 pub const LINGER: Duration = Duration::from_secs(1);
@@ -56,6 +56,8 @@ pub struct Setup {
     pub reversed: Vec<bool>,
     /// The clients that send requests.
     pub requests: Requests,
+    /// The parts of the network; `None`: it is not cut.
+    pub parts: Option<Parts>,
 }
 
 /// Index of `forward` among the links of the network. If the scenario has parallel paths, this link has no
@@ -139,12 +141,14 @@ impl Setup {
             flows: Vec::new(),
         };
         let (places, reversed, requests) = (Vec::new(), Vec::new(), Requests::default());
-        let made = Self { network, places, reversed, requests };
+        let made = Self { network, places, reversed, requests, parts: None };
         let mut builder = Builder { scenario, algorithms, made };
         for (place, flow) in scenario.flows.iter().enumerate() {
             builder.add(place, flow)?;
         }
-        Ok(builder.made)
+        let mut made = builder.made;
+        made.parts = sites::parts(scenario, &made);
+        Ok(made)
     }
 }
 

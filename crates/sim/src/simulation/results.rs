@@ -33,7 +33,8 @@ impl Simulation {
             inside += queued;
         }
         inside += self.routes.lines.iter().map(|line| line.len()).sum::<u64>();
-        assert_eq!(self.sent, ended + inside + self.delivered);
+        let [left, arrived] = self.crossed();
+        assert_eq!(self.sent + arrived, ended + inside + self.delivered + left);
     }
 
     /// Simulated time.

@@ -57,7 +57,7 @@ fn rows_of(experiment: &Experiment) -> RunRows {
 #[test]
 fn a_run_that_is_stopped_gives_no_rows() {
     let (mut sim, stop) = (Sim::default(), Stop::default());
-    sim.heed(&stop);
+    sim.heed(&stop, 1);
     let mut steps = 0;
     let mut progress = |_| {
         steps += 1;
