@@ -23,7 +23,7 @@ use crate::units::Duration;
 const WINDOW: Duration = Duration::from_secs(5);
 /// A shorter queue is noise, as for control (`delay_noise` of its tuning). With half of it, receive queues of busy
 /// boxes count as queues of the path; with twice of it, short queues of fast paths are missed.
-const QUEUE_MIN: Duration = Duration::from_millis(1);
+pub const QUEUE_MIN: Duration = Duration::from_millis(1);
 
 /// What the path carried in a span, as the sendbox counted it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
