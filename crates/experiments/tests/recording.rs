@@ -17,8 +17,10 @@ use forebay_lab::metrics::Address;
 use forebay_lab::store::{Run, Store};
 use forebay_skips::{Need, skip_without};
 
-/// Length of a recording (s), and its part that counts from this time on (s).
-const [STOP_S, FROM_S]: [usize; 2] = [60, 5];
+/// Length of a recording (s).
+const STOP_S: usize = 60;
+/// From this time on a recording counts (s).
+const FROM_S: usize = 5;
 /// Bounds on the medians: goodput and queueing delay relative to the testbed's.
 const SHARE_MAX: f64 = 0.1;
 /// Bound on a small queueing delay (ms); the larger bound counts.
@@ -124,15 +126,14 @@ fn socket(logs: &Path) -> PathBuf {
 
 /// Records once. Gives the share of the time that is measured (%), and the figures of the testbed, of the replay, and of
 /// the plan without the trace.
-fn record(seed: usize, extra: &str) -> (f64, [Figures; 3]) {
+fn record(seed: usize) -> (f64, [Figures; 3]) {
     let folder = Folder(tempfile::tempdir().unwrap());
     fs::write(folder.path("link.csv"), LINK).unwrap();
     let seed = seed.to_string();
-    let with = |keys: &str| format!("{keys}{extra}");
-    let mut emulated =
-        folder.start("emu", &with("trace = \"link.csv\"\nrtt = \"40ms\""), "emu", &seed);
+    let mut emulated = folder.start("emu", "trace = \"link.csv\"\nrtt = \"40ms\"", "emu", &seed);
     let socket = socket(&folder.path("logs"));
-    let minutes = (STOP_S as f64 / 60.0 + 0.05).to_string();
+    // The boxes start before the traffic.
+    let minutes = (STOP_S as f64 / 60.0 + 0.1).to_string();
     let from = socket.to_str().unwrap();
     let arguments = ["record", "--minutes", &minutes, "--socket", from, "--out", "a.tar.gz"];
     let until = Instant::now() + Duration::from_secs(20);
@@ -160,7 +161,7 @@ fn record(seed: usize, extra: &str) -> (f64, [Figures; 3]) {
     let replayed = format!("trace = \"path.csv\"\ntrace_end = \"hold\"\nrtt = \"{rtt_us}us\"");
     let without = format!("rate = \"{rate}\"\nrtt = \"{rtt_us}us\"");
     for (name, keys) in [("sim", replayed), ("none", without)] {
-        assert!(folder.start(name, &with(&keys), "sim", &seed).wait().unwrap().success());
+        assert!(folder.start(name, &keys, "sim", &seed).wait().unwrap().success());
     }
     if let Some(kept) = std::env::var_os("FOREBAY_RECORDINGS_KEPT") {
         let to = Path::new(&kept).join(&seed);
@@ -214,7 +215,8 @@ fn is_within(name: &str, all: &[Compared]) -> bool {
     let goodput = median(all.iter().map(|it| it.goodput));
     let correlation = median(all.iter().map(|it| it.correlation));
     let queues = [0, 1].map(|place| {
-        let of = |value: fn((f64, f64)) -> f64| median(all.iter().map(|it| value(it.queues[place])));
+        let of =
+            |value: fn((f64, f64)) -> f64| median(all.iter().map(|it| value(it.queues[place])));
         (of(|it| it.0), of(|it| it.1))
     });
     println!(
@@ -236,10 +238,13 @@ fn replay_matches_five_recordings() {
     assert!(!skip_without(Need::Root), "no root");
     let wanted = std::env::var("RECORDINGS").map_or(5, |it| it.parse().unwrap());
     let (mut replayed, mut without, mut invalid) = (Vec::new(), Vec::new(), Vec::new());
-    println!("| recording | measured (%) | run | goodput (Mbit/s) | ratio | correlation | queueing delay at the bottleneck (ms) | on the whole path (ms) |");
+    println!(
+        "| recording | measured (%) | run | goodput (Mbit/s) | ratio | correlation | queueing delay at the bottleneck (ms) \
+         | on the whole path (ms) |"
+    );
     println!("|---|---|---|---|---|---|---|---|");
     for seed in 1..=wanted {
-        let (share, [real, sim, none]) = record(seed, "");
+        let (share, [real, sim, none]) = record(seed);
         let rows = [&real, &sim, &none].map(|found| compared(&real, found));
         let runs = [("testbed", &real), ("replay", &sim), ("without trace", &none)];
         for ((name, found), row) in runs.iter().zip(&rows) {

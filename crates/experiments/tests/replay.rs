@@ -20,9 +20,11 @@ fn what_is_recorded_is_simulated() {
     let replayed = played.run(&["replay", "a.tar.gz", "--out", "tried"]);
     let told = text(&replayed.stdout);
     assert!(replayed.status.success(), "{replayed:?}");
-    for part in
-        ["simulated without boxes", "- rate and round trip of the bottleneck are the recorded ones", "- the hosts' TCP is Cubic"]
-    {
+    for part in [
+        "simulated without boxes",
+        "- rate and round trip of the bottleneck are the recorded ones",
+        "- the hosts' TCP is Cubic",
+    ] {
         assert!(told.contains(part), "{part:?} is missing in\n{told}");
     }
     let plan = fs::read_to_string(played.path("tried/recorded.toml")).unwrap();

@@ -64,14 +64,19 @@ pub struct Measured {
 }
 
 /// Simulated time of a recorded path: after the warm-up there are 5 s, and the longest usual recording is whole.
-const PATH_TIMES: std::ops::RangeInclusive<Duration> = Duration::from_secs(10)..=Duration::from_secs(300);
+const PATH_TIMES: std::ops::RangeInclusive<Duration> =
+    Duration::from_secs(10)..=Duration::from_secs(300);
 
 impl Measured {
     /// The assumption on rate and round trip, and the rest of [`APPROXIMATIONS`].
     pub fn approximations(&self) -> Vec<&'static str> {
         let first = match self.path {
-            Some(_) => "rate and round trip of the bottleneck are the recorded ones; between measured rates, the last holds",
-            None => "the bottleneck has one rate, the median estimate, and the smallest measured round trip",
+            Some(_) => {
+                "rate and round trip of the bottleneck are the recorded ones; between measured rates, the last holds"
+            }
+            None => {
+                "the bottleneck has one rate, the median estimate, and the smallest measured round trip"
+            }
         };
         [first].into_iter().chain(APPROXIMATIONS).collect()
     }
@@ -106,7 +111,9 @@ impl Measured {
         // Requests have connections of their own.
         let count = if count > 1 { format!("count   = {count}\n") } else { String::new() };
         let (cc, qdisc, rtt) = (written(cc), written(qdisc), format_duration(*rtt));
-        let stop = path.map_or(Duration::from_secs(35), |length| length.clamp(*PATH_TIMES.start(), *PATH_TIMES.end()));
+        let stop = path.map_or(Duration::from_secs(35), |length| {
+            length.clamp(*PATH_TIMES.start(), *PATH_TIMES.end())
+        });
         let stop = format_duration(Duration::from_secs(stop.as_secs()));
         let serves = match path {
             Some(_) => format!("trace = \"{PATH_FILE}\""),

@@ -55,7 +55,8 @@ pub fn probed_rows(observed: &Observed, found: &Findings) -> Vec<PathRow> {
             continue;
         }
         let bits = 8.0 * frame_share * sum.acked_bytes.saturating_sub(begin.acked_bytes) as f64;
-        let [sent, resent] = [sum.sent.saturating_sub(begin.sent), sum.resent.saturating_sub(begin.resent)];
+        let [sent, resent] =
+            [sum.sent.saturating_sub(begin.sent), sum.resent.saturating_sub(begin.resent)];
         let srtt = srtts.iter().sum::<Duration>() / srtts.len() as u32;
         srtts.clear();
         rows.push(PathRow {

@@ -36,9 +36,12 @@ const PROBE_FLOWS: f64 = 8.0;
 /// Prints the recorded events, and simulates a similar path and load.
 pub fn execute(arguments: &Replay) -> anyhow::Result<ExitCode> {
     let recording = Told::read(&arguments.file).map_err(|error| BadInput(error.to_string()))?;
-    let paths = Paths::read_archive(&arguments.file).map_err(|error| BadInput(error.to_string()))?;
+    let paths =
+        Paths::read_archive(&arguments.file).map_err(|error| BadInput(error.to_string()))?;
     let mut figures = recording.figures.clone();
-    figures.extend(paths.of(Some(PROBED)).filter(|_| figures.is_empty()).map(|(_, rows)| probed(rows)));
+    if figures.is_empty() {
+        figures.extend(paths.of(Some(PROBED)).map(|(_, rows)| probed(rows)));
+    }
     if !arguments.json {
         print(&told(&recording))?;
     }
@@ -109,7 +112,8 @@ fn trace(rows: &[PathRow]) -> Option<PathTrace> {
 fn probed(rows: &[PathRow]) -> Figures {
     let [whole, _] = path_times(rows).map(|time| time.as_secs_f64());
     let bits = rows.iter().map(|row| row.rate_bps as f64 * row.took_ns as f64 / 1e9).sum::<f64>();
-    let mut rates: Vec<u64> = rows.iter().filter(|row| row.is_measured).map(|row| row.rate_bps).collect();
+    let mut rates: Vec<u64> =
+        rows.iter().filter(|row| row.is_measured).map(|row| row.rate_bps).collect();
     rates.sort_unstable();
     Figures {
         bundle: PROBED.into(),
