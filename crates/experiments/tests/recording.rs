@@ -1,18 +1,19 @@
 //! A path that a bundle records on the testbed, replayed in the simulator.
 //!
 //! ```text
-//! emu    a link whose rate and delay change  --record-->  archive  --convert-->  path.csv
+//! emu    a link whose rate and delay change  --record-->  archive  -->  path.csv
 //! sim    the same plan with path.csv, and with one rate and one round trip instead
 //! ```
 #![cfg(feature = "host")]
 
-use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output};
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use forebay_core::link::PathTrace;
+use forebay_core::link::{Change, PathTrace};
+use forebay_core::record::{path_csv, path_times};
+use forebay_host::daemon::record::Paths;
 use forebay_lab::metrics::Address;
 use forebay_lab::store::{Run, Store};
 use forebay_skips::{Need, skip_without};
@@ -27,6 +28,8 @@ const SHARE_MAX: f64 = 0.1;
 const QUEUE_MS_MAX: f64 = 2.0;
 /// Bound on the correlation of the goodput in each second.
 const CORRELATION_MIN: f64 = 0.9;
+/// Before the traffic, single packets of the hosts carry less (bits per second).
+const TRAFFIC_BPS: u64 = 1_000_000;
 /// The rate grows and falls by a factor of three and more, and the delay by 20 ms each way.
 const LINK: &str = "time_s,rate_mbps,rtt_ms\n0,24,40\n10,60,40\n20,18,40\n30,18,80\n35,40,80\n45,12,80\n52,36,40\n60,,\n";
 
@@ -66,12 +69,6 @@ impl Folder {
         self.0.path().join(name)
     }
 
-    fn succeeds(&self, arguments: &[&str]) -> Output {
-        let output = self.forebay(arguments).output().unwrap();
-        assert!(output.status.success(), "{arguments:?}: {output:?}");
-        output
-    }
-
     /// Starts a run; its results go to the folder `backend` and the name.
     fn start(&self, name: &str, bottleneck: &str, backend: &str, seed: &str) -> Child {
         let file = format!("{name}.toml");
@@ -81,7 +78,7 @@ impl Folder {
         if backend == "emu" {
             command.args(["--keep-logs", "logs"]);
         }
-        command.stdout(std::process::Stdio::null()).spawn().unwrap()
+        command.stdout(Stdio::null()).spawn().unwrap()
     }
 
     fn figures(&self, name: &str) -> Figures {
@@ -143,18 +140,16 @@ fn record(seed: usize) -> (f64, [Figures; 3]) {
         std::thread::sleep(Duration::from_millis(100));
     }
     emulated.wait().unwrap();
-    let converted = folder.succeeds(&["trace", "convert", "a.tar.gz"]);
-    let said = String::from_utf8(converted.stderr).unwrap();
-    let share = said.rsplit_once('(').unwrap().1.split(' ').next().unwrap().parse().unwrap();
+    let paths = Paths::read_archive(&folder.path("a.tar.gz")).unwrap();
+    // The trace begins with the traffic, as the run does.
+    let rows = paths.of(Some("a")).unwrap().1;
+    let rows = &rows[rows.iter().position(|row| row.rate_bps > TRAFFIC_BPS).unwrap()..];
+    let [whole, measured] = path_times(rows).map(|time| time.as_secs_f64());
+    let share = 100.0 * measured / whole;
     // The replayed queue drops packets itself.
-    let csv = String::from_utf8(converted.stdout).unwrap();
-    let mut path = String::new();
-    for line in csv.lines() {
-        let cells: Vec<&str> = line.split(',').take(3).collect();
-        writeln!(path, "{}", cells.join(",")).unwrap();
-    }
-    fs::write(folder.path("path.csv"), &path).unwrap();
-    let trace = PathTrace::parse("path.csv", &path).unwrap();
+    let trace = PathTrace::parse("path.csv", &path_csv(rows)).unwrap();
+    let trace = trace.only(|row| Change { loss: None, ..row }).unwrap();
+    fs::write(folder.path("path.csv"), trace.to_string()).unwrap();
     let rate = trace.mean_rate().unwrap();
     let least = trace.rows().iter().filter_map(|row| row.delay).min().unwrap();
     let rtt_us = 2 * least.as_micros();
@@ -162,10 +157,6 @@ fn record(seed: usize) -> (f64, [Figures; 3]) {
     let without = format!("rate = \"{rate}\"\nrtt = \"{rtt_us}us\"");
     for (name, keys) in [("sim", replayed), ("none", without)] {
         assert!(folder.start(name, &keys, "sim", &seed).wait().unwrap().success());
-    }
-    if let Some(kept) = std::env::var_os("FOREBAY_RECORDINGS_KEPT") {
-        let to = Path::new(&kept).join(&seed);
-        Command::new("cp").arg("-r").arg(folder.0.path()).arg(to).status().unwrap();
     }
     (share, ["emu", "sim", "none"].map(|name| folder.figures(name)))
 }
