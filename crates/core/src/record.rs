@@ -17,7 +17,7 @@ pub use bundles::{
 };
 pub use cost::{CostRecord, ProgramRecord, TrialAgentRecord, TrialRecord};
 pub use packets::{Fate, PacketRecord, UnknownFate};
-pub use path::{PathRecord, PathRow, path_csv, path_rows, path_times};
+pub use path::{PathRecord, PathRow, QUEUE_MIN as PATH_QUEUE_MIN, path_csv, path_rows, path_times};
 
 use crate::qdisc::ByReason;
 

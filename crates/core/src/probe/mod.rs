@@ -15,11 +15,13 @@
 //! has not met its limit.
 
 mod findings;
+mod path;
 mod verdict;
 
 use alloc::vec::Vec;
 
 pub use self::findings::Findings;
+pub use self::path::probed_rows;
 pub use self::verdict::{Answer, Reason, Verdict, judge};
 use crate::units::{ByteCount, Duration, Rate, Timestamp};
 

@@ -18,6 +18,9 @@ use super::{ArchiveError, Look, archive, each_line};
 /// short; twice of it fills a quarter of what a recording may unpack to.
 const ROWS_MAX: usize = 200_000;
 
+/// The place of a bundle's name in the recording of a probe.
+pub const PROBED: &str = "probe";
+
 /// The spans of each bundle, as looks bring them.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Spans {
@@ -55,12 +58,13 @@ impl Spans {
         was_full || !self.is_full
     }
 
-    /// The member `path.jsonl`; `None`: there are no spans.
-    pub fn to_member(&self) -> io::Result<Option<Vec<u8>>> {
+    /// The member `path.jsonl`, with these rows of a probe; `None`: there are neither spans nor rows.
+    pub fn to_member(&self, probed: &[PathRow]) -> io::Result<Option<Vec<u8>>> {
         let mut bytes = Vec::new();
-        for (bundle, spans) in &self.bundles {
-            for row in path_rows(spans) {
-                serde_json::to_writer(&mut bytes, &Line { bundle: bundle.clone(), row })?;
+        let of_bundles = self.bundles.iter().map(|(name, spans)| (name.as_str(), path_rows(spans)));
+        for (bundle, rows) in of_bundles.chain([(PROBED, probed.to_vec())]) {
+            for row in rows {
+                serde_json::to_writer(&mut bytes, &Line { bundle: bundle.into(), row })?;
                 bytes.push(b'\n');
             }
         }
