@@ -76,7 +76,9 @@ fn rows_and_packets(experiment: &Experiment) -> (RunRows, [Vec<PacketRecord>; 2]
             packets[link].push(*packet);
         }
     };
-    let rows = run(experiment, false, &Stop::default(), &mut |_| (), visit).unwrap();
+    let (stop, cores) = (Stop::default(), Cores::new(1));
+    let with = With { stop: &stop, share: cores.begin() };
+    let rows = run(experiment, false, &with, &mut |_| (), visit).unwrap();
     (rows, packets)
 }
 
