@@ -114,7 +114,7 @@ impl Flow {
 /// Transport of flows with connections.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Transport {
-    /// TCP.
+    /// TCP of the kernel or the simulator.
     Tcp,
     /// QUIC over UDP by quinn, with quinn's congestion control.
     Quic {

@@ -107,8 +107,10 @@ fn carriers_match_their_recordings_within_15_percent() {
         let empty = all.iter().filter(|mbps| **mbps == 0.0).count() as f64 / all.len() as f64;
         let found = [mean, share(0.05), share(0.95), empty];
         for (found, recorded) in found.iter().zip(recorded) {
+            // A rate of 0.12 Mbit/s is one packet in 100 ms.
+            let least = if recorded == 0.0 { 0.12 } else { 0.15 * recorded };
             assert!(
-                (found - recorded).abs() <= 0.15 * recorded,
+                (found - recorded).abs() <= least,
                 "{}: {found} {recorded}",
                 model.name()
             );

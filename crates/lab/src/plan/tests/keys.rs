@@ -79,6 +79,7 @@ reversed = true
 traffic = { kind = "greedy" }
 [[flow]]
 pair = "other"
+transport = "tcp"
 traffic = { kind = "requests", sizes = "10KB", load = "20%", connections = 3, sampling = "iid" }
 [[flow]]
 traffic = { kind = "video", segment = "2s", rates = ["1Mbit/s", "3Mbit/s"], buffer = "20s", startup = "6s" }

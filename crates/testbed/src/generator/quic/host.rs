@@ -50,7 +50,7 @@ pub(super) struct Host {
     opened: u32,
     /// The run has started.
     pub has_begun: bool,
-    /// The same instant on both clocks.
+    /// An instant on both clocks.
     epoch: (Instant, u64),
     datagram: Vec<u8>,
 }

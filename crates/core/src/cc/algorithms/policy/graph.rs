@@ -100,7 +100,7 @@ pub enum Operator {
         /// First axis of the columns.
         axis: i64,
     },
-    /// The same numbers in another shape. 0 keeps a dimension, and one dimension may be -1: it takes the remaining
+    /// Keeps the numbers in another shape. 0 keeps a dimension, and one dimension may be -1: it takes the remaining
     /// elements.
     Reshape {
         /// The shape.
