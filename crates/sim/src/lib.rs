@@ -16,8 +16,6 @@
 //!      └── metrics           integrals over time
 //! ```
 #![forbid(unsafe_code)]
-
-#[doc(hidden)]
 pub mod bench;
 mod bundle;
 mod bundle_log;
@@ -57,3 +55,4 @@ pub use self::tcp::ecn::EcnMode;
 pub use self::tcp::sender::{Rtt, SUPPLIED, TcpState};
 pub use self::tcp::stack::{Device, MinRto, PrrBound, Reduction, RttSource, Stack, Tcp};
 pub use self::topology::{Change, Dumbbell, Flow};
+

@@ -205,7 +205,7 @@ impl LinkState {
             queue_timer: Timer::STOPPED,
             device: VecDeque::with_capacity(stack.device.packets),
             device_packets: stack.device.packets,
-            server: Server::new(&link.service),
+            server: Server::new(&link.service, stack.is_ns3),
             serving: None,
             departs_at: Timestamp::ZERO,
             finished: None,

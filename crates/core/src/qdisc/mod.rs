@@ -303,14 +303,22 @@ pub fn build<P: Packet + Send + 'static>(spec: &Spec) -> Built<P> {
     build_nested(spec, NESTING_MAX)
 }
 
-/// Builds the discipline that `spec` describes as ns-3.37 has it. PIE updates, lets bursts pass and spares
-/// arrivals as ns-3's does; all other disciplines are the same as by [`build`], and so are the errors.
+/// Builds the discipline that `spec` describes as ns-3.37 has it. CoDel, FQ-CoDel, PIE and RED differ there; all
+/// other disciplines are the same as by [`build`], and so are the errors.
 pub fn build_as_ns3<P: Packet + Send + 'static>(spec: &Spec) -> Built<P> {
-    if spec.kind != pie::DISCIPLINE.name {
-        return build(spec);
-    }
-    spec.check_names(pie::DISCIPLINE.params)?;
-    Ok(Box::new(Pie::new(PieParams { as_ns3: true, ..PieParams::from_spec(spec)? })))
+    let built = build(spec)?;
+    let spec = &spec.with_defaults(discipline(spec)?.params);
+    Ok(match spec.kind.as_str() {
+        "codel" => codel::as_ns3(spec)?,
+        "fq_codel" => {
+            let mut params = FqCodelParams::from_spec(spec)?;
+            params.codel.as_ns3 = true;
+            Box::new(FqCodel::new(params))
+        }
+        "pie" => Box::new(Pie::new(PieParams { as_ns3: true, ..PieParams::from_spec(spec)? })),
+        "red" => Box::new(Red::new(RedParams { as_ns3: true, ..RedParams::from_spec(spec)? })),
+        _ => built,
+    })
 }
 
 /// The registry entry of `spec`.
