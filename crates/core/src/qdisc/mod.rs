@@ -24,6 +24,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use crate::packet::{Ecn, Packet};
+use crate::random::Ns3Stream;
 use crate::spec::{Parameter, Spec, SpecError, Value, one_of};
 use crate::units::{ByteCount, Duration, Limit, Rate, Timestamp};
 
@@ -301,6 +302,21 @@ const NESTING_MAX: usize = 4;
 /// stands in a nested discipline, and the allowed values.
 pub fn build<P: Packet + Send + 'static>(spec: &Spec) -> Built<P> {
     build_nested(spec, NESTING_MAX)
+}
+
+/// Stream of the draws of a qdisc on link 0 in ns-3, as the back end `ns3` and `cargo xtask ns3-runs` set it.
+const NS3_STREAM: u64 = 2000;
+/// Bits of a seed that hold the run of ns-3; the link is above.
+const NS3_RUN_BITS: u32 = 32;
+
+/// The parameter `seed` of a discipline as in ns-3, for link `link` in run `run`.
+pub fn ns3_seed(link: u32, run: u64) -> u64 {
+    u64::from(link & 0xff) << NS3_RUN_BITS | run & u64::from(u32::MAX)
+}
+
+/// The draws of a discipline with this `seed` in ns-3.
+fn ns3_stream(seed: u64) -> Ns3Stream {
+    Ns3Stream::new(NS3_STREAM + (seed >> NS3_RUN_BITS), seed & u64::from(u32::MAX))
 }
 
 /// Builds the discipline that `spec` describes as ns-3.37 has it. CoDel, FQ-CoDel, PIE and RED differ there; all

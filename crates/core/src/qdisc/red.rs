@@ -43,8 +43,8 @@ use alloc::string::String;
 use crate::packet::Packet;
 use crate::qdisc::limit::{BYTES_MAX, CurrentLimit};
 use crate::qdisc::params::{ECN, Holding, RANDOM_SEED, Threshold};
-use crate::qdisc::{Backlog, Built, Discipline, DropReason, DropSink, Qdisc, mark};
-use crate::random::{Stream, Streams};
+use crate::qdisc::{Backlog, Built, Discipline, DropReason, DropSink, Qdisc, mark, ns3_stream};
+use crate::random::{Ns3Stream, Stream, Streams};
 use crate::spec::{Param, Quantity, Spec, SpecError};
 use crate::units::{ByteCount, Duration, Limit, Rate, Ratio, Timestamp};
 
@@ -213,6 +213,7 @@ struct Law {
     /// Arrivals since one was given up, or bytes in ns-3 if the thresholds are bytes; `None` below `min_th`.
     count: Option<u64>,
     random: Stream,
+    ns3: Ns3Stream,
 }
 
 impl Law {
@@ -231,6 +232,7 @@ impl Law {
             idle_since: None,
             count: None,
             random: Streams::new(params.seed).stream("red"),
+            ns3: ns3_stream(params.seed),
         }
     }
 
@@ -292,7 +294,7 @@ impl Law {
         };
         let is_scaled = self.in_bytes && spaced < one;
         let spaced = if is_scaled { spaced * u128::from(bytes) / u128::from(mean) } else { spaced };
-        if u128::from(self.random.bits() >> (64 - FRACTION_BITS)) >= spaced {
+        if self.ns3.unit() * ONE as f64 > spaced as f64 {
             return None;
         }
         self.count = Some(0);

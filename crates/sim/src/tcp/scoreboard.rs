@@ -462,7 +462,9 @@ impl Scoreboard {
         if self.rack.is_some() {
             return None;
         }
-        let highest = self.top[0].saturating_sub(1);
+        // ns-3 repeats what is still on its way, too.
+        let highest =
+            if self.keeps_repairs { self.next } else { self.top[0].saturating_sub(1) };
         self.rescue = self.rescue.max(self.cursor);
         while self.rescue < highest {
             if self.flag(self.rescue) & (SACKED | RESENT) == 0 {

@@ -46,8 +46,10 @@ use super::ecn::EcnMode;
 
 /// Algorithms that use one-way delays in ns-3 (TcpLedbat, TcpLp).
 const ONE_WAY: [&str; 2] = ["ledbat", "lp"];
-/// The algorithm that receives the handshake's round trip and has its own recovery in ns-3 (TcpBbr).
+/// The algorithm that has its own recovery in ns-3 (TcpBbr).
 const BBR: &str = "bbr";
+/// Algorithms that receive the handshake's round trip in ns-3 (TcpBbr, TcpHybla).
+const HANDSHAKE: [&str; 2] = [BBR, "hybla"];
 
 /// Where the minimum of the timeout is applied, in nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -140,8 +142,8 @@ pub struct Tcp {
     /// A repair that is sent at once takes its turn in the pacing, and later segments wait for it. ns-3 does
     /// not restart its pacing timer there (TcpSocketBase::DoRetransmit).
     pub paces_forced_repairs: bool,
-    /// BBR, and no other algorithm, receives the handshake's round trip before the first segment leaves
-    /// (ns-3, TcpBbr::CongestionStateSet).
+    /// BBR and Hybla, and no other algorithm, receive the handshake's round trip before the first segment
+    /// leaves (ns-3, TcpBbr::CongestionStateSet, TcpSocketState::m_minRtt).
     pub tells_handshake: bool,
     /// Losses are detected from send times (RFC 8985) and not from duplicates.
     pub rack: bool,
@@ -402,7 +404,7 @@ impl Stack {
             },
             samples_rates: needs(Field::DeliveryRate) || needs(Field::SendRate),
             tells_one_way: tcp.tells_one_way && ONE_WAY.contains(&cc.kind.as_str()),
-            tells_handshake: tcp.tells_handshake && cc.kind == BBR,
+            tells_handshake: tcp.tells_handshake && HANDSHAKE.contains(&cc.kind.as_str()),
             lost_is_change: tcp.lost_is_change && cc.kind == BBR,
             ..tcp
         }

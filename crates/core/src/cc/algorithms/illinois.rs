@@ -63,9 +63,9 @@ pub(super) struct Illinois {
     sum_us: u64,
     pub(super) samples: u64,
     round_ends_at: Timestamp,
-    /// Instead of the time: where the round began, in bytes delivered.
-    pub(super) round_began: Option<u64>,
-    /// Bytes delivered up to the newest measurement, and when its packets left.
+    /// Instead of the time: where the round ends, in bytes delivered.
+    pub(super) round_until: Option<u64>,
+    /// Bytes delivered up to the newest measurement, and bytes in flight then.
     pub(super) newest: (u64, u64),
     pub(super) alpha: u64,
     pub(super) beta: u64,
@@ -100,7 +100,7 @@ impl Illinois {
             sum_us: 0,
             samples: 0,
             round_ends_at: Timestamp::ZERO,
-            round_began: None,
+            round_until: None,
             newest: (0, 0),
             alpha: ALPHA_MAX,
             beta: BETA_MAX,
@@ -151,8 +151,9 @@ impl WindowLaw for Illinois {
         self.max_rtt = self.max_rtt.max(rtt.latest);
         self.sum_us = self.sum_us.saturating_add(micros(rtt.latest));
         self.samples += 1;
-        self.newest = (measurement.delivered.as_u64(), measurement.prior_delivered.as_u64());
-        if now >= self.round_ends_at && self.round_began.is_none() {
+        let in_flight = measurement.in_flight.unwrap_or_default();
+        self.newest = (measurement.delivered.as_u64(), in_flight.as_u64());
+        if now >= self.round_ends_at && self.round_until.is_none() {
             self.end_round(window);
             self.round_ends_at = now + rtt.latest;
         }

@@ -71,7 +71,7 @@ fn avoid(law: &mut Cubic, now: Timestamp, acked: u64, window: &mut Window) {
     window.counted += acked;
     let count = count(law, now, acked, window);
     if window.counted >= count {
-        window.add_segments(1);
+        window.set_cwnd(window.cwnd() + window.mss());
         window.counted -= count;
     }
 }
