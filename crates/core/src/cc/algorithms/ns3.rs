@@ -256,11 +256,11 @@ fn illinois() -> (Illinois, Steps<Illinois>) {
     }
     fn avoid(law: &mut Illinois, _now: Timestamp, acked: u64, window: &mut Window) {
         end_round(law, window);
-        add_weighted(acked / window.mss() * law.alpha / illinois::ONE, window);
+        add_weighted(((acked / window.mss()) as f64 * law.exact.0) as u64, window);
     }
     fn on_loss(law: &mut Illinois, _now: Timestamp, window: &Window) -> u64 {
         let segments = window.at_loss() / window.mss();
-        window.whole_segments(segments * (illinois::ONE - law.beta) / illinois::ONE)
+        window.whole_segments(((1.0 - law.exact.1) * segments as f64) as u64)
     }
     let mut law = Illinois::new();
     (law.unit_us, law.adaptive_from, law.round_until) = (1000, 0, Some(0));
