@@ -1,10 +1,14 @@
 //! Randomness that a run can repeat: one seed, split into independent streams by name.
 
+mod ns3;
+
 use core::hash::Hasher;
 
 use rand_core::{Rng, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use siphasher::sip::SipHasher24;
+
+pub use self::ns3::Ns3Stream;
 
 /// The seed of a run. Each consumer draws from a stream of its own name, so that a new consumer
 /// changes no other numbers.

@@ -17,8 +17,6 @@
 //!  part, parts               simulations side by side, each of a part of a network
 //! ```
 #![forbid(unsafe_code)]
-
-#[doc(hidden)]
 pub mod bench;
 mod bundle;
 mod bundle_log;
@@ -62,3 +60,4 @@ pub use self::tcp::ecn::EcnMode;
 pub use self::tcp::sender::{Rtt, SUPPLIED, TcpState};
 pub use self::tcp::stack::{Device, MinRto, PrrBound, Reduction, RttSource, Stack, Tcp};
 pub use self::topology::{Change, Dumbbell, Flow};
+

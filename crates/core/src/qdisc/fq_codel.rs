@@ -183,7 +183,9 @@ impl<P: Packet> FqCodel<P> {
             self.backlog.remove(queued.packet.len());
             drops.dropped(queued.packet, DropReason::Overlimit);
         }
-        flow.law.count_drops(packets);
+        if !self.codel.as_ns3 {
+            flow.law.count_drops(packets);
+        }
     }
 
     /// The first packet of `flow` that CoDel does not drop.
@@ -266,14 +268,14 @@ impl<P: Packet> Qdisc<P> for FqCodel<P> {
     }
 
     fn set_path_rtt(&mut self, rtt: Duration) {
-        let CodelParams { target, interval, ecn } = self.params.codel;
+        let CodelParams { target, interval, .. } = self.params.codel;
         if !self.params.follow_rtt || interval.is_zero() {
             return;
         }
         let round_trips = rtt.saturating_mul(ROUND_TRIPS);
         let factor = (round_trips.as_secs_f64() / interval.as_secs_f64()).max(1.0);
         let longer = |time: Duration| stretched(time, factor);
-        self.codel = CodelParams { target: longer(target), interval: longer(interval), ecn };
+        (self.codel.target, self.codel.interval) = (longer(target), longer(interval));
         self.limit.scale(self.params.limit, factor);
     }
 }
@@ -294,6 +296,7 @@ mod tests {
                 target: Duration::from_millis(5),
                 interval: Duration::from_millis(100),
                 ecn: false,
+                as_ns3: false,
             },
             follow_rtt: false,
             seed: 0,

@@ -24,6 +24,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use crate::packet::{Ecn, Packet};
+use crate::random::Ns3Stream;
 use crate::spec::{Parameter, Spec, SpecError, Value, one_of};
 use crate::units::{ByteCount, Duration, Limit, Rate, Timestamp};
 
@@ -303,14 +304,37 @@ pub fn build<P: Packet + Send + 'static>(spec: &Spec) -> Built<P> {
     build_nested(spec, NESTING_MAX)
 }
 
-/// Builds the discipline that `spec` describes as ns-3.37 has it. PIE updates, lets bursts pass and spares
-/// arrivals as ns-3's does; all other disciplines are the same as by [`build`], and so are the errors.
+/// Stream of the draws of a qdisc on link 0 in ns-3, as the back end `ns3` and `cargo xtask ns3-runs` set it.
+const NS3_STREAM: u64 = 2000;
+/// Bits of a seed that hold the run of ns-3; the link is above.
+const NS3_RUN_BITS: u32 = 32;
+
+/// The parameter `seed` of a discipline as in ns-3, for link `link` in run `run`.
+pub fn ns3_seed(link: u32, run: u64) -> u64 {
+    u64::from(link & 0xff) << NS3_RUN_BITS | run & u64::from(u32::MAX)
+}
+
+/// The draws of a discipline with this `seed` in ns-3.
+fn ns3_stream(seed: u64) -> Ns3Stream {
+    Ns3Stream::new(NS3_STREAM + (seed >> NS3_RUN_BITS), seed & u64::from(u32::MAX))
+}
+
+/// Builds the discipline that `spec` describes as ns-3.37 has it. CoDel, FQ-CoDel, PIE and RED differ there; all
+/// other disciplines are the same as by [`build`], and so are the errors.
 pub fn build_as_ns3<P: Packet + Send + 'static>(spec: &Spec) -> Built<P> {
-    if spec.kind != pie::DISCIPLINE.name {
-        return build(spec);
-    }
-    spec.check_names(pie::DISCIPLINE.params)?;
-    Ok(Box::new(Pie::new(PieParams { as_ns3: true, ..PieParams::from_spec(spec)? })))
+    let built = build(spec)?;
+    let spec = &spec.with_defaults(discipline(spec)?.params);
+    Ok(match spec.kind.as_str() {
+        "codel" => codel::as_ns3(spec)?,
+        "fq_codel" => {
+            let mut params = FqCodelParams::from_spec(spec)?;
+            params.codel.as_ns3 = true;
+            Box::new(FqCodel::new(params))
+        }
+        "pie" => Box::new(Pie::new(PieParams { as_ns3: true, ..PieParams::from_spec(spec)? })),
+        "red" => Box::new(Red::new(RedParams { as_ns3: true, ..RedParams::from_spec(spec)? })),
+        _ => built,
+    })
 }
 
 /// The registry entry of `spec`.

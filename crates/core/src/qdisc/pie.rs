@@ -41,8 +41,8 @@ use crate::qdisc::limit::CurrentLimit;
 use crate::qdisc::params::{ECN, Holding, MTU, RANDOM_SEED};
 use crate::qdisc::periods::Periods;
 use crate::qdisc::pool::Queued;
-use crate::qdisc::{Backlog, Built, Discipline, DropReason, DropSink, Qdisc, mark};
-use crate::random::{Stream, Streams};
+use crate::qdisc::{Backlog, Built, Discipline, DropReason, DropSink, Qdisc, mark, ns3_stream};
+use crate::random::{Ns3Stream, Stream, Streams};
 use crate::spec::{Param, Spec, SpecError};
 use crate::units::{ByteCount, Duration, Limit, Rate, Ratio, Timestamp};
 
@@ -56,6 +56,8 @@ const ACCUMULATED_HIGH: u64 = ONE / 2 * 17;
 const GAIN_UNITS_PER_HZ: i128 = 16;
 /// ns-3: calm after which a burst may pass again (BURST_RESET_TIMEOUT).
 const NS3_CALM: Duration = Duration::from_millis(1500);
+/// Numbers of 64 bits.
+pub(super) const TWO_64: f64 = 18_446_744_073_709_551_616.0;
 /// Nanoseconds in a second.
 const NANOS_PER_SEC: i128 = 1_000_000_000;
 
@@ -258,7 +260,12 @@ impl Law {
     }
 
     /// Whether to signal congestion on an arrival that finds this `waiting` (sections 4.1, 4.4 and 5.4).
-    fn gives_up(&mut self, params: &PieParams, waiting: Backlog, random: &mut Stream) -> bool {
+    fn gives_up(
+        &mut self,
+        params: &PieParams,
+        waiting: Backlog,
+        mut bits: impl FnMut() -> u64,
+    ) -> bool {
         let delay = if params.as_ns3 { self.delay_old } else { self.delay };
         let is_light = delay < params.target / 2 && self.probability < ONE / 5;
         let is_short = if params.as_ns3 {
@@ -279,7 +286,7 @@ impl Law {
                 return true;
             }
         }
-        random.bits() >> 8 < self.probability
+        bits() >> 8 < self.probability
     }
 }
 
@@ -303,6 +310,7 @@ pub struct Pie<P> {
     law: Law,
     ecn_threshold: u64,
     random: Stream,
+    ns3: Ns3Stream,
     updates: Periods,
     packets: VecDeque<Queued<P>>,
     backlog: Backlog,
@@ -316,6 +324,7 @@ impl<P: Packet> Pie<P> {
             law: Law::new(&params),
             ecn_threshold: (params.ecn_threshold.as_f64() * ONE as f64) as u64,
             random: Streams::new(params.seed).stream("pie"),
+            ns3: ns3_stream(params.seed),
             updates: Periods::new(params.tupdate),
             packets: VecDeque::new(),
             backlog: Backlog::default(),
@@ -351,7 +360,10 @@ impl<P: Packet> Qdisc<P> for Pie<P> {
             self.law.accumulated = 0;
             return drops.dropped(packet, DropReason::Overlimit);
         }
-        if self.law.gives_up(&self.params, self.backlog, &mut self.random) {
+        let (random, ns3) = (&mut self.random, &mut self.ns3);
+        let as_ns3 = self.params.as_ns3;
+        let bits = || if as_ns3 { (ns3.unit() * TWO_64) as u64 } else { random.bits() };
+        if self.law.gives_up(&self.params, self.backlog, bits) {
             self.law.accumulated = 0;
             if !(self.may_mark() && mark(&mut packet, DropReason::Early, drops)) {
                 return drops.dropped(packet, DropReason::Early);

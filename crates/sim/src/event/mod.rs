@@ -181,6 +181,12 @@ impl Events {
         Some((Timestamp::from_nanos(at), Event::from_code(code)))
     }
 
+    /// Whether more events may be due at `now`, the time of the last event taken.
+    #[inline]
+    pub fn is_followed(&self, now: Timestamp) -> bool {
+        self.near.first().unwrap_or(self.horizon.0) <= now.as_nanos()
+    }
+
     /// Number of pending events.
     #[cfg(test)]
     pub fn len(&self) -> usize {

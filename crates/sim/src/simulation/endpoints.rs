@@ -450,7 +450,8 @@ impl Simulation {
         if packet.kind() == Kind::SynAck {
             let is_first = !sender.is_open();
             sender.on_syn_ack(self.now, packet.sent);
-            if is_first && connection.short.is_some() {
+            // Linux sends this acknowledgement with the first data.
+            if is_first && (connection.short.is_some() || self.stack.is_ns3) {
                 self.confirm_handshake(packet.flow());
             }
         } else {

@@ -191,8 +191,8 @@ impl Simulation {
         let (link, streams) = (&network.links[index], streams.part(&network.links[index].name));
         let changes = link.all_changes(network.stop, &streams);
         let is_logged = network.logged.contains(&index);
-        let built =
-            LinkState::new(index as u32, link, is_logged, &network.stack, &changes, &streams);
+        let (number, stack, run) = (index as u32, &network.stack, network.seed);
+        let built = LinkState::new(number, link, is_logged, stack, &changes, &streams, run);
         self.links.push(built.map_err(|error| error.within(&link.name))?);
         self.schedules.push(Schedule { changes, next: 0 });
         if self.is_here(|parts| parts.links[index][0]) {

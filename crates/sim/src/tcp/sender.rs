@@ -35,7 +35,7 @@ mod window_tests;
 use std::sync::Arc;
 
 use forebay_core::cc::{CongestionControl, CongestionEvent, Field, SendLimits};
-use forebay_core::units::{ByteCount, Rate, Timestamp};
+use forebay_core::units::{ByteCount, Duration, Rate, Timestamp};
 
 use self::alarms::Alarm;
 use self::persist::PeerWindow;
@@ -200,6 +200,8 @@ struct State {
     /// Segments delivered by duplicate acknowledgements, not yet reported to the algorithm.
     untold: u32,
     one_way_ms: Option<u32>,
+    /// Age of the echo in the current acknowledgement, to report with the one-way delay.
+    echo_age: Option<Duration>,
     /// Set from a timeout to the end of its repair.
     has_timed_out: bool,
     measured_at: Timestamp,
@@ -230,6 +232,7 @@ impl State {
             closed_bytes: None,
             untold: 0,
             one_way_ms: None,
+            echo_age: None,
             has_timed_out: false,
             measured_at: Timestamp::ZERO,
             paced_until: Timestamp::ZERO,
@@ -386,6 +389,9 @@ impl Sender {
             return;
         }
         let duplicate = dsack::duplicate(number, blocks);
+        let into_tick = Duration::from_nanos(echo.as_nanos() % TIMESTAMP_TICK_NS);
+        let echo_age = || now.saturating_since(echo) + into_tick;
+        self.state.echo_age = self.tcp.tells_one_way.then(echo_age);
         self.board.begin_ack(now, self.state.rtt.min_ns());
         let lost_before = self.board.lost();
         let mut progress = self.board.acknowledge(number, blocks);

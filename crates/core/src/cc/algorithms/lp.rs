@@ -70,8 +70,6 @@ pub(super) struct Lp {
     has_counted: bool,
     /// The buffer has been full once.
     has_lost: bool,
-    /// Least round trip in nanoseconds (ns-3).
-    base: Option<u64>,
     /// Delays, in nanoseconds or in ms: smoothed, least, largest.
     smoothed: Option<u64>,
     least: u64,
@@ -80,6 +78,8 @@ pub(super) struct Lp {
     reserve: u64,
     indicated_at: Option<Timestamp>,
     inference_until: Option<Timestamp>,
+    /// Not inferring before the newest acknowledgement was judged (ns-3).
+    is_growing: bool,
     /// From a loss to its repair, and the window with which that ends (ns-3).
     is_repairing: bool,
     window_after: Option<u64>,
@@ -93,13 +93,13 @@ impl Lp {
             rounds: Rounds::default(),
             has_counted: false,
             has_lost: false,
-            base: None,
             smoothed: None,
             least: u64::MAX,
             largest: 0,
             reserve: 0,
             indicated_at: None,
             inference_until: None,
+            is_growing: true,
             is_repairing: false,
             window_after: None,
             reason: "no delay yet",
@@ -159,16 +159,13 @@ impl Lp {
     /// ns-3's `TcpLp::PktsAcked`.
     fn observe_as_ns3(&mut self, now: Timestamp, measurement: &Measurement, window: &mut Window) {
         let Some(one_way) = measurement.one_way.map(nanos) else { return };
-        if let Some(rtt) = measurement.feedback_delay.map(nanos) {
-            self.base = Some(self.base.map_or(rtt, |base| base.min(rtt)));
-        }
         let delay = one_way / MILLISECOND;
         if delay > 0 {
             self.update_delays(1, delay);
         }
-        // The echo gives the send time. The way back is estimated as half of the least round trip.
-        let age = Duration::from_nanos(one_way.saturating_add(self.base.unwrap_or(0) / 2));
+        let age = measurement.feedback_delay.unwrap_or_default();
         self.inference_until = self.indicated_at.map(|at| at + age * INFERENCE_ROUND_TRIPS);
+        self.is_growing = !self.is_inferring(now);
         if self.is_above_threshold() {
             self.on_indication(now, age, window);
             let smoothed = self.smoothed.unwrap_or(0);
@@ -217,7 +214,7 @@ impl WindowLaw for Lp {
     }
 
     fn avoid(&mut self, now: Timestamp, acked: u64, window: &mut Window) {
-        if !self.is_inferring(now) {
+        if if self.is_ns3 { self.is_growing } else { !self.is_inferring(now) } {
             let mss = window.mss();
             window.grow(acked, |_| mss);
         }

@@ -33,8 +33,10 @@ pub fn repeat(truth: &Truth) -> Result<Vec<Ours>, String> {
     if truth.class == Class::Loss {
         return (1..=SEEDS).map(|seed| run(truth, Dumbbell { seed, ..nominal.clone() })).collect();
     }
+    // A queue whose stream is known draws as in ns-3, and there all starts share one draw.
+    let of_ns3 = truth.number("qdisc_stream").and_then(|_| truth.number("run"));
     let jittered = |part| {
-        let seed = nominal.seed + u64::from(part);
+        let seed = of_ns3.as_ref().map_or(nominal.seed + u64::from(part), |run| *run as u64);
         run(truth, Dumbbell { seed, ..started_later(&nominal, nominal.rtt * part / JITTERS) })
     };
     (0..JITTERS).map(jittered).collect()
@@ -47,7 +49,7 @@ fn started_later(nominal: &Dumbbell, by: Duration) -> Dumbbell {
 }
 
 /// The parameters that this module or `topology` reads.
-const READ: [&str; 26] = [
+const READ: [&str; 27] = [
     "access_mbps",
     "cca",
     "delack",
@@ -60,6 +62,7 @@ const READ: [&str; 26] = [
     "mss",
     "n_flows",
     "qdisc",
+    "qdisc_stream",
     "qlen",
     "rates_mbps",
     "rcvbuf",

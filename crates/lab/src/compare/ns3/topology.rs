@@ -10,7 +10,7 @@ use forebay_sim::network::{Hop, Network};
 use super::truth::Truth;
 
 /// Access links from this rate on affect only the order of events: no mean depends on them.
-const FAST_MBPS: f64 = 2000.0;
+const FAST_MBPS: f64 = 200000.0;
 /// Queue of a link that is not a bottleneck: ns-3's default qdisc holds 1000 packets.
 const UNNOTICED: &str = "1000p";
 
