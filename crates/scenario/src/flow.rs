@@ -1,6 +1,7 @@
 //! Traffic: the data that flows send, when, and under which congestion control.
 
 use forebay_core::spec::Spec;
+use forebay_core::traffic::media::Media;
 use forebay_core::traffic::video::Video;
 use forebay_core::traffic::{Receiving, Timing};
 use forebay_core::units::{Duration, Rate};
@@ -85,6 +86,7 @@ impl Flow {
         match self.traffic {
             Traffic::Greedy { flows }
             | Traffic::Video { flows, .. }
+            | Traffic::Media { flows, .. }
             | Traffic::Datagrams { flows, .. } => flows,
             Traffic::Ping { loops } => loops,
             Traffic::Requests(_) => 1,
@@ -150,6 +152,13 @@ pub enum Traffic {
         /// The video that each plays.
         video: Video,
     },
+    /// Live encoders, each over a TCP connection.
+    Media {
+        /// How many.
+        flows: u32,
+        /// The frames of each.
+        media: Media,
+    },
     /// UDP in open loop.
     Datagrams {
         /// How many.
@@ -172,7 +181,9 @@ impl Traffic {
     /// Whether its packets belong to TCP connections.
     pub fn is_tcp(&self) -> bool {
         match self {
-            Self::Greedy { .. } | Self::Requests(_) | Self::Video { .. } => true,
+            Self::Greedy { .. } | Self::Requests(_) | Self::Video { .. } | Self::Media { .. } => {
+                true
+            }
             Self::Datagrams { .. } | Self::Ping { .. } => false,
         }
     }
