@@ -26,6 +26,7 @@ mod event;
 mod line;
 mod link;
 mod machine;
+mod media;
 mod metrics;
 pub mod network;
 mod packet;

@@ -13,7 +13,8 @@
 //! With a connection for each request, no request waits for another one, but each begins with a handshake.
 //! All these connections are one flow of [`Traffic::Messages`].
 //!
-//! A client that plays a video asks in the same way whenever its buffer has room.
+//! A client that plays a video asks in the same way whenever its buffer has room. A live encoder writes without
+//! requests.
 //!
 //! This module drives the network from outside: its next action follows from the data that were read.
 //!
@@ -26,9 +27,11 @@ use std::sync::Arc;
 
 use forebay_core::record::VideoRecord;
 use forebay_core::traffic::Request;
+use forebay_core::traffic::media::MediaRecord;
 use forebay_core::traffic::video::Video;
 use forebay_core::units::{Duration, Timestamp};
 
+use crate::media::Streaming;
 use crate::parts::Parts;
 use crate::simulation::{REQUEST_BYTES, Read, Simulation};
 use crate::video::Watching;
@@ -212,6 +215,7 @@ struct Share {
 enum Asker {
     Workload(usize),
     Video(usize),
+    Media(usize),
 }
 
 /// Role of a flow of the network, with the number of its workload or video.
@@ -227,6 +231,8 @@ enum Role {
     VideoAsks(usize),
     /// The half that carries segments.
     VideoAnswers(usize),
+    /// The frames of a live encoder.
+    Media(usize),
 }
 
 /// All workloads of a network.
@@ -234,6 +240,7 @@ enum Role {
 pub struct Requests {
     workloads: Vec<Workload>,
     videos: Vec<Watching>,
+    media: Vec<Streaming>,
     /// Role of each flow of the network.
     roles: Vec<Option<Role>>,
     /// `None`: the network is not cut.
@@ -274,6 +281,12 @@ impl Requests {
         self.take(connection.asks, Role::VideoAsks(self.videos.len()));
         self.take(connection.answers, Role::VideoAnswers(self.videos.len()));
         self.videos.push(Watching::new(video, times, connection));
+    }
+
+    /// Adds a live encoder.
+    pub(crate) fn add_media(&mut self, media: Streaming) {
+        self.take(media.flow, Role::Media(self.media.len()));
+        self.media.push(media);
     }
 
     /// Gives `flow` its role.
@@ -329,6 +342,7 @@ impl Requests {
         Self {
             workloads: self.workloads.iter().map(of_workload).collect(),
             videos: Vec::new(),
+            media: Vec::new(),
             roles: self.roles.clone(),
             share: Some(Share { parts: parts.clone(), here, notes: vec![Vec::new(); parts.count] }),
         }
@@ -391,7 +405,9 @@ impl Requests {
             let due = workloads.filter_map(|(n, it)| Some((it.due()?, Asker::Workload(n))));
             let videos = self.videos.iter().enumerate();
             let videos = videos.filter_map(|(n, it)| Some((it.due()?, Asker::Video(n))));
-            let next = due.chain(videos).min().filter(|(due, _)| *due <= until);
+            let media = self.media.iter().enumerate();
+            let media = media.filter_map(|(n, it)| Some((it.due()?, Asker::Media(n))));
+            let next = due.chain(videos).chain(media).min().filter(|(due, _)| *due <= until);
             let pause = next.map_or(until, |(due, _)| due);
             match (simulation.run_until_read(pause), next) {
                 (Some(read), _) => self.on_read(simulation, read),
@@ -406,6 +422,10 @@ impl Requests {
     fn ask(&mut self, simulation: &mut Simulation, due: Timestamp, asker: Asker) {
         match asker {
             Asker::Video(video) => self.videos[video].ask(due, writer(simulation)),
+            Asker::Media(media) => {
+                let state = simulation.source_state(self.media[media].flow);
+                self.media[media].capture(due, state, writer(simulation));
+            }
             Asker::Workload(number) => {
                 let workload = &mut self.workloads[number];
                 match workload.messages {
@@ -436,6 +456,7 @@ impl Requests {
             Role::Messages(workload) => self.workloads[workload].finish(now, number as usize),
             Role::VideoAsks(video) => self.videos[video].hear(number, writer(simulation)),
             Role::VideoAnswers(video) => self.videos[video].read(now, number),
+            Role::Media(media) => self.media[media].read(now, number),
         }
     }
 
@@ -444,6 +465,14 @@ impl Requests {
     pub fn video(&self, flow: usize) -> Option<VideoRecord> {
         match self.roles.get(flow).copied().flatten()? {
             Role::VideoAnswers(video) => Some(self.videos[video].record()),
+            _ => None,
+        }
+    }
+
+    /// The frames of the live encoder on flow `flow`; `None` if the flow carries none.
+    pub fn media(&self, flow: usize) -> Option<&MediaRecord> {
+        match self.roles.get(flow).copied().flatten()? {
+            Role::Media(media) => Some(self.media[media].record()),
             _ => None,
         }
     }

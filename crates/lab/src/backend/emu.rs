@@ -228,9 +228,16 @@ fn check_quic(experiment: &Experiment) -> Result<(), BackendError> {
     )))
 }
 
-/// Refuses receivers that acknowledge otherwise than the hosts' kernel; how they read is up to the hosts.
+/// Refuses live encoders, and receivers that acknowledge otherwise than the hosts' kernel; how they read is up to the
+/// hosts.
 fn check_receivers(experiment: &Experiment) -> Result<(), BackendError> {
-    for plan::Flow { name, receiving, .. } in &experiment.flows {
+    for plan::Flow { name, receiving, traffic, .. } in &experiment.flows {
+        if matches!(traffic, plan::Traffic::Media { .. }) {
+            let reason = "the back end emu has no live encoders, allowed with sim";
+            return Err(BackendError::Unsupported(format!(
+                "flow.{name}.traffic.kind = media: {reason}"
+            )));
+        }
         let acknowledging = Receiving { read_rate: None, buffer: None, ..*receiving };
         if let Some(key) = acknowledging.first_given() {
             let reason = "the receivers of the back end emu are the kernel's own, allowed with sim";

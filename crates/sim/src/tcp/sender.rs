@@ -626,6 +626,20 @@ impl Sender {
         (u64::from(self.board.una()) * self.mss + self.tcp.send_buffer).min(all)
     }
 
+    /// Rate of payload for a source that adapts: the algorithm's, or a window in a smoothed round trip, but at
+    /// most the pace.
+    pub fn source_rate(&self) -> Option<Rate> {
+        let limits = self.algorithm.send_limits();
+        let srtt = Duration::from_nanos(self.srtt_ns());
+        let of_window = || [limits.cwnd?.per(srtt), limits.pacing_rate].into_iter().flatten().min();
+        self.algorithm.source_rate().or_else(of_window)
+    }
+
+    /// The first segment that has never been sent.
+    pub fn next(&self) -> u32 {
+        self.board.next()
+    }
+
     /// Number of loss recoveries that have ended, and their total length (ns).
     pub fn recoveries(&self) -> (u64, u64) {
         (self.state.recovery.episodes, self.state.recovery.episodes_ns)

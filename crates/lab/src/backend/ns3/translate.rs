@@ -201,6 +201,7 @@ fn flow(
         }
         plan::Traffic::Requests(_) => (algorithm(flow)?, asks(experiment, flow)?),
         plan::Traffic::Video { .. } => return refuse_traffic(flow, "video"),
+        plan::Traffic::Media { .. } => return refuse_traffic(flow, "media"),
         plan::Traffic::Ping { .. } => return refuse_traffic(flow, "ping"),
     };
     // The excess of the flow's round trip over the path's lies between its hosts and the path.
