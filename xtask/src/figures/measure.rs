@@ -273,7 +273,7 @@ pub fn ns3() -> Result<Rows> {
     let truths = Truths::read(Path::new(DRAWN)).map_err(|error| anyhow!(error))?;
     let commit = Command::new("git").args(["rev-parse", "--short=12", "HEAD"]).output()?.stdout;
     let note = format!(
-        "runs of {DRAWN} that are not unstable; nine starts or ten seeds; forebay compare-ns3 --file {DRAWN}; commit {}",
+        "runs of {DRAWN} that are not unstable; five starts or ten seeds; forebay compare-ns3 --file {DRAWN}; commit {}",
         String::from_utf8_lossy(&commit).trim()
     );
     let columns = ["run", "class", "metric", "ns3_least", "ns3_greatest", "simulator", "holds"];

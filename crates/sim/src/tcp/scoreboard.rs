@@ -462,9 +462,9 @@ impl Scoreboard {
     }
 
     /// NextSeg rule 3: the first segment above the retransmitted ones that is not SACKed and has a SACKed one
-    /// above it. `None` if RACK judges, which repairs only lost segments.
+    /// above it. `None` if RACK judges, which repairs only lost segments, and without SACK (ns-3).
     pub fn next_unsacked(&mut self) -> Option<u32> {
-        if self.rack.is_some() {
+        if self.rack.is_some() || self.is_guessed {
             return None;
         }
         // ns-3 repeats what is still on its way, too.
