@@ -122,7 +122,7 @@ fn case_next_to_itself_is_counted() {
     let test = ["search", "kernel:cubic", "--space", "space.toml", "--self-test", "2"];
     let shown = forebay(folder.path(), &test);
     let shown = text(&shown.stdout);
-    assert!(shown.ends_with(" of 2 comparisons called a finding\n"), "{shown}");
+    assert!(shown.ends_with(" of 2 comparisons called a finding, 0 not judged\n"), "{shown}");
     let json = document(&forebay(folder.path(), &[&test[..], &["--json"]].concat()));
     assert!(json["findings"].as_u64().unwrap() <= 1, "{json}");
     assert_eq!(json["comparisons"][1]["plain"][0]["by_seed"].as_array().unwrap().len(), 5);

@@ -194,12 +194,18 @@ fn of_itself(compared: &[Comparison], as_json: bool) -> String {
     };
     let rows: Vec<Vec<String>> = (1..).zip(compared).map(row).collect();
     let table = output::text_table(&titles, &rows);
-    format!("{case}\n{table}{count} of {} comparisons called a finding\n", compared.len())
+    let open = compared.iter().filter(|it| it.missing() > 0).count();
+    let all = compared.len();
+    format!("{case}\n{table}{count} of {all} comparisons called a finding, {open} not judged\n")
 }
 
-/// Marks findings in a table.
+/// Marks findings in a table, and comparisons that lack runs.
 fn mark(comparison: &Comparison) -> &'static str {
-    if comparison.is_finding { ": finding" } else { "" }
+    match (comparison.is_finding, comparison.missing()) {
+        (true, _) => ": finding",
+        (false, 0) => "",
+        (false, _) => ": not judged",
+    }
 }
 
 fn figures(runs: &[f64]) -> String {
@@ -263,9 +269,12 @@ fn further(heading: &str, comparison: &Comparison) -> String {
     let rows: Vec<_> = plain.chain([row("simplified", &comparison.case)]).collect();
     let kernel = format!("{heading} in {COMPARED_RUNS} further runs");
     let titles = ["", &kernel, "the same, simulated", "case"].map(String::from);
-    let verdict = match comparison.is_finding {
-        true => "finding: each run of the case is worse than each run of the plain cells",
-        false => "no finding: not each run of the case is worse than each run of the plain cells",
+    let verdict = match (comparison.is_finding, comparison.missing()) {
+        (true, _) => "finding: each run of the case is worse than each run of the plain cells",
+        (false, 0) => {
+            "no finding: not each run of the case is worse than each run of the plain cells"
+        }
+        (false, _) => "not judged: disturbed runs are missing; the same command repeats them",
     };
     output::text_table(&titles, &rows) + verdict
 }

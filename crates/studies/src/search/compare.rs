@@ -50,10 +50,17 @@ pub struct Comparison {
 }
 
 impl Comparison {
+    /// Runs that are missing because they were disturbed at every attempt. With any, nothing is judged.
+    pub fn missing(&self) -> u64 {
+        let all = self.plain.iter().chain([&self.case]);
+        all.map(|it| COMPARED_RUNS.saturating_sub(it.runs.len() as u64)).sum()
+    }
+
     /// The comparison in JSON.
     pub fn document(&self) -> Value {
         json!({
             "finding": self.is_finding,
+            "missing_runs": self.missing(),
             "case": self.case.document(),
             "plain": self.plain.iter().map(ComparedCase::document).collect::<Vec<_>>(),
         })

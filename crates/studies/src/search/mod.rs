@@ -317,10 +317,14 @@ impl SearchRequest {
         let worse =
             |one: &JudgedCase, other: &JudgedCase| self.objective.compare(one.value, other.value);
         let worst = comparison.plain.iter().filter_map(judged).max_by(worse);
-        let is_finding = if comparison.is_finding { "Each" } else { "Not each" };
+        let verdict = match (comparison.is_finding, comparison.missing()) {
+            (true, _) => "Each",
+            (false, 0) => "Not each",
+            (false, _) => "Runs are missing, so it is open whether each",
+        };
         let simulated = &comparison.case.simulated;
         let more = format!(
-            "# {is_finding} of these runs is worse than {COMPARED_RUNS} runs of every plain cell.\n\
+            "# {verdict} of these runs is worse than {COMPARED_RUNS} runs of every plain cell.\n\
              # In the simulator, the same seeds have {simulated:?}.\n"
         );
         let case = judged(&comparison.case);
@@ -406,8 +410,14 @@ impl<'a> Hunt<'a> {
             for (place, compared) in all.iter_mut().enumerate() {
                 let seed = if place == plain.len() { own } else { other };
                 let seeds = Seeds { first: seed, last: seed };
-                let found = self.trials.judge(std::slice::from_ref(&compared.case), seeds)?;
-                compared.runs.extend(found.into_iter().flatten().map(|found| found.value));
+                // Without all runs nothing is judged, so a disturbed run is worth more attempts than in the search.
+                for _ in 0..trials::ATTEMPTS {
+                    let found = self.trials.judge(std::slice::from_ref(&compared.case), seeds)?;
+                    compared.runs.extend(found.iter().flatten().map(|found| found.value));
+                    if found.iter().any(Option::is_some) {
+                        break;
+                    }
+                }
                 self.report(Phase::Compared, 1);
             }
         }

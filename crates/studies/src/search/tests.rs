@@ -260,6 +260,9 @@ fn real_search_ends_with_comparison_and_continues() {
     let comparison = first.comparison.as_ref().unwrap();
     assert_eq!((comparison.plain.len(), comparison.case.runs.len()), (4, 5));
     assert!(comparison.is_finding && first.rejected.is_empty(), "{first:?}");
+    let mut cut = comparison.clone();
+    cut.plain[1].runs.pop();
+    assert_eq!((comparison.missing(), cut.missing()), (0, 1));
     // The back end is the simulator.
     let mut all = comparison.plain.iter().chain([&comparison.case]);
     assert!(all.all(|it| it.runs == it.simulated), "{comparison:?}");

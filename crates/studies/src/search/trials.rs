@@ -15,7 +15,7 @@ use forebay_lab::plan::{Experiment, Plan, PlanError, Seeds};
 use forebay_lab::{Options, RunError, guarded};
 
 /// Most attempts at a run that the harness disturbs, as in `forebay chaos`.
-const ATTEMPTS: usize = crate::chaos::ATTEMPTS;
+pub const ATTEMPTS: usize = crate::chaos::ATTEMPTS;
 
 /// A case and its result.
 #[derive(Clone, Debug, PartialEq)]
