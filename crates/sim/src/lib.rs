@@ -61,4 +61,3 @@ pub use self::tcp::ecn::EcnMode;
 pub use self::tcp::sender::{Rtt, SUPPLIED, TcpState};
 pub use self::tcp::stack::{Device, MinRto, PrrBound, Reduction, RttSource, Stack, Tcp};
 pub use self::topology::{Change, Dumbbell, Flow};
-

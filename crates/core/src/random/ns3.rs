@@ -32,7 +32,11 @@ impl Ns3Stream {
         let begin = |part: usize| {
             let (step, modulus) = (STEPS[part], MODULI[part]);
             let stream = ahead(step, NUMBERED_FROM.wrapping_add(number), STREAM_LOG2, modulus);
-            applied(stream, applied(ahead(step, run, RUN_LOG2, modulus), [SEED; 3], modulus), modulus)
+            applied(
+                stream,
+                applied(ahead(step, run, RUN_LOG2, modulus), [SEED; 3], modulus),
+                modulus,
+            )
         };
         Self([begin(0), begin(1)])
     }

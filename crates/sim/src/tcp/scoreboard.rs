@@ -468,8 +468,7 @@ impl Scoreboard {
             return None;
         }
         // ns-3 repeats what is still on its way, too.
-        let highest =
-            if self.keeps_repairs { self.next } else { self.top[0].saturating_sub(1) };
+        let highest = if self.keeps_repairs { self.next } else { self.top[0].saturating_sub(1) };
         self.rescue = self.rescue.max(self.cursor);
         while self.rescue < highest {
             if self.flag(self.rescue) & (SACKED | RESENT) == 0 {
