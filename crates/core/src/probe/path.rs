@@ -108,7 +108,7 @@ mod tests {
         // Jitter of 5 ms hides the queue of 2 ms.
         let noise = Duration::from_millis(5);
         let rows = probed_rows(&observed(), &Findings { noise, ..found });
-        assert!(rows.iter().all(|row| row.is_measured == (row.at_ns > 1_000_000_000)), "{rows:?}");
+        assert!(rows.iter().all(|row| row.is_measured == (row.at_ns >= 1_000_000_000)), "{rows:?}");
         assert!(probed_rows(&Observed::default(), &Findings::default()).is_empty());
     }
 }
