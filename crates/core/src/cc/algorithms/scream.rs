@@ -136,6 +136,8 @@ pub(super) struct Scream {
     /// Times of the last loss or mark, reduction, and update of Wi, of q, of the marks and of the history.
     congested_s: Option<f64>,
     reduced_s: Option<f64>,
+    /// The last reduction by a loss or a classic mark.
+    lossy_s: Option<f64>,
     inflected_s: Option<f64>,
     averaged_s: f64,
     marks_s: f64,
@@ -171,6 +173,7 @@ impl Scream {
             now_s: 0.0,
             congested_s: None,
             reduced_s: None,
+            lossy_s: None,
             inflected_s: None,
             averaged_s: 0.0,
             marks_s: 0.0,
@@ -279,16 +282,18 @@ impl Scream {
     }
 
     fn reduce(&mut self) {
+        let is_new = self.lossy_s.is_none_or(|at_s| self.now_s - at_s >= self.srtt_s);
+        self.is_lost &= is_new;
+        self.is_marked &= is_new || self.is_l4s;
         let elapsed_s = self.reduced_s.map_or(f64::INFINITY, |at_s| self.now_s - at_s);
         if elapsed_s < VIRTUAL_RTT_S.min(self.srtt_s) {
             return;
         }
         let half = self.target_s / 2.0;
-        let is_round_over = elapsed_s >= self.srtt_s;
         let distance = self.distance();
         let high_rtt = (self.srtt_s / VIRTUAL_RTT_S).max(1.0);
-        let kept = if self.is_lost && is_round_over {
-            self.phase = "lossy";
+        let kept = if self.is_lost {
+            (self.phase, self.lossy_s) = ("lossy", Some(self.now_s));
             BETA_LOSS
         } else if self.is_marked && self.is_l4s {
             self.phase = "marked";
@@ -301,8 +306,8 @@ impl Scream {
                 self.window = self.window.min(before);
             }
             1.0 - backoff
-        } else if self.is_marked && is_round_over {
-            self.phase = "marked";
+        } else if self.is_marked {
+            (self.phase, self.lossy_s) = ("marked", Some(self.now_s));
             BETA_ECN
         } else if self.mean_delay_s > half {
             self.phase = "queueing";
@@ -478,6 +483,8 @@ mod tests {
             sender.cc.on_event(sender.now, event);
             sender.cc.on_event(sender.now + Duration::from_millis(30), event);
             assert_eq!(sender.window(), before * beta);
+            sender.rounds(1, 0, 0.0);
+            assert!(sender.window() > before * beta, "the same congestion");
         }
     }
 
