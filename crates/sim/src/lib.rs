@@ -16,6 +16,8 @@
 //!      └── metrics           integrals over time
 //! ```
 #![forbid(unsafe_code)]
+
+#[doc(hidden)]
 pub mod bench;
 mod bundle;
 mod bundle_log;
