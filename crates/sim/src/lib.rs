@@ -17,6 +17,8 @@
 //!  part, parts               simulations side by side, each of a part of a network
 //! ```
 #![forbid(unsafe_code)]
+
+#[doc(hidden)]
 pub mod bench;
 mod bundle;
 mod bundle_log;

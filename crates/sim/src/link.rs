@@ -299,7 +299,8 @@ impl LinkState {
         }
         let packet = self.serving?;
         self.serving = None;
-        if events.is_followed(now)
+        if !self.device.is_empty()
+            && events.is_followed(now)
             && self.is_ready(now)
             && let Some(next) = self.device.pop_front()
         {
