@@ -5,7 +5,7 @@ PREFIX ?= /usr/local
 
 .PHONY: help demo fmt test test-programs evaluate chaos bench bench-datapath bench-bundles bench-instructions bench-kernel bench-ns3 \
         bench-python bench-routing fuzz build image install packages bpf-algorithms test-packages test-beside check lint clippy rustdoc deny soak package rpm small static \
-        reproducible test-gateway test-learning test-image test-package test-fresh test-kernels test-metrics test-own test-probe test-python test-quickstart test-rpm test-small \
+        reproducible test-gateway test-learning test-image test-package test-fresh test-kernels test-metrics test-own test-probe test-python test-quickstart test-recording test-rpm test-small \
         python-libraries wheel docs clean
 
 help: ## show this list
@@ -160,6 +160,9 @@ test-fresh: ## proves in a bare Debian 12 root that the lists of packages are co
 
 soak: packages ## runs an hour at 96 Mbit/s with flaps, reloads and key changes: memory, rates, delays, log; ten minutes with 30 ms of lateness (root; SOAK_MINUTES=60)
 	$(CARGO) test --release --locked -p forebay-experiments --test boxes soak -- --ignored --nocapture
+
+test-recording: packages ## records a changing path on the testbed, replays it in the simulator and compares (root, idle machine, 8 minutes; RECORDINGS=5)
+	$(CARGO) test --release --locked -p forebay-experiments --test recording -- --ignored --nocapture
 
 test-own: ## tests own algorithms in Rust and C: written, built into forebay and benchmarked (minutes)
 	$(CARGO) test --locked -p forebay-experiments --test own -- --include-ignored

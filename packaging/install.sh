@@ -12,8 +12,9 @@ case $prefix in
     ;;
 esac
 install -D -m 755 "$binary" "$3$prefix/bin/forebay"
-# Runs from a folder without the laboratory, so that the pages describe only the program's own commands.
-"$3$prefix/bin/forebay" man --out "$share/man/man1"
+# The installed copy has no laboratory next to it, so it describes only its own commands.
+installed=$3$prefix/bin/forebay
+"$installed" man --out "$share/man/man1"
 if [ -n "$laboratory" ]; then
     of_laboratory=${5-$3}$prefix
     pages=$(mktemp -d)
@@ -28,7 +29,7 @@ fi
 # Completions include the laboratory's commands if its binary is given.
 completions() {
     mkdir -p "$share/$2"
-    "${laboratory:-$binary}" completions "$1" >"$share/$2/$3"
+    "${laboratory:-$installed}" completions "$1" >"$share/$2/$3"
 }
 completions bash bash-completion/completions forebay
 completions zsh zsh/site-functions _forebay

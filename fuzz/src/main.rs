@@ -139,7 +139,7 @@ fn replay(target: Target, files: &[String]) -> Result<(), String> {
     Ok(())
 }
 
-/// Runs mutated inputs for `time`; those that reach new branches are mutated further.
+/// Runs mutated inputs for `time`. Mutates an input further if it reaches new branches.
 fn fuzz(name: &'static str, target: Target, time: Duration, seed: u64) -> Result<(), String> {
     let committed = corpus(name).map_err(|error| format!("corpus: {error}"))?;
     let mut inputs: Vec<Vec<u8>> = committed.into_iter().map(|(_, bytes)| bytes).collect();

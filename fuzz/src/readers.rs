@@ -1,6 +1,7 @@
 //! Commands that read files: none may panic, take long or much memory over a file with any contents.
 //!
-//! The formats are in `readers.toml`. Each run is its own process, so findings are those that an operator would see.
+//! The formats are in `readers.toml`. Each run is its own process, so an operator would see the same
+//! failures.
 
 use std::collections::BTreeMap;
 use std::fs;

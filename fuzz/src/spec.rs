@@ -1,4 +1,4 @@
-//! Any text is refused or is a kind with parameters, which is printed as it is read.
+//! The reader refuses a text, or reads a kind with parameters. Printing it gives a text with the same value.
 
 use forebay_core::qdisc;
 use forebay_core::spec::Spec;

@@ -6,7 +6,7 @@ umask 022
 binary=$1 version=$2 image=$3
 packaging=$(dirname "$0")/..
 work=$(mktemp -d)
-# buildah stores all its files here, whatever this machine's configuration.
+# buildah stores all its files here, and ignores this machine's configuration.
 buildah() { command buildah --storage-driver vfs --root "$work/store" --runroot "$work/run" "$@"; }
 trap 'buildah rm --all >/dev/null 2>&1 || :; rm -rf "$work"' EXIT
 

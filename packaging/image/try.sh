@@ -7,7 +7,7 @@ if [ -z "${WITHIN:-}" ]; then
     WITHIN=1 exec unshare --net --mount sh "$0" "$(realpath "$image")"
 fi
 mount --make-rprivate /
-# crun needs the unified hierarchy of control groups, whatever this machine uses.
+# crun needs the unified hierarchy of control groups, even if this machine uses another.
 umount -R /sys/fs/cgroup && mount -t cgroup2 cgroup2 /sys/fs/cgroup
 capabilities=$(cat "$(dirname "$0")/capabilities")
 work=$(mktemp -d)

@@ -227,6 +227,25 @@ class FlowTrafficVideo(TypedDict, total=False):
     """playing time that is fetched before playback begins. Default: one segment."""
 
 
+class FlowTrafficMedia(TypedDict, total=False):
+    """Live encoders, each over a TCP connection (back end sim only). Their rate follows the congestion control, as in the draft of SCReAMv2; use `cc = "scream"` or "scream_l4s". Lost data are sent again."""
+
+    kind: Required[Literal["media"]]
+    """the kind of traffic."""
+    fps: int
+    """frames per second. Default: 30."""
+    min_rate: str
+    """lowest rate of payload (RFC 8698). Default: "150kbit/s"."""
+    max_rate: str
+    """highest rate of payload (RFC 8698). Default: "1500kbit/s"."""
+    start_rate: str
+    """rate before the first acknowledgement. Default: min_rate."""
+    variation: float
+    """largest deviation of a frame's size from the nominal one, as a share; uniform. Default: 0."""
+    late: str
+    """delay above which a frame counts as late; while an unsent frame is older, the encoder skips frames. Default: "200ms"."""
+
+
 class FlowTrafficCbr(TypedDict, total=False):
     """UDP datagrams at a constant rate."""
 
@@ -276,7 +295,7 @@ class Flow(TypedDict, total=False):
 
     name: str
     """name in results; unique. Default: the kind of traffic."""
-    traffic: FlowTrafficGreedy | FlowTrafficRequests | FlowTrafficVideo | FlowTrafficCbr | FlowTrafficPoisson | FlowTrafficOnOff | FlowTrafficPing
+    traffic: FlowTrafficGreedy | FlowTrafficRequests | FlowTrafficVideo | FlowTrafficMedia | FlowTrafficCbr | FlowTrafficPoisson | FlowTrafficOnOff | FlowTrafficPing
     """the traffic to send."""
     cc: str | Mapping[str, object]
     """congestion control of the TCP sockets, and where the algorithm runs; reno is newreno. Default: "cubic"."""

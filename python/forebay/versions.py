@@ -1,6 +1,7 @@
 """The version of a class: a digest of its code and of every value that its code reads.
 
-A run comes from the store only if the version of each of its classes is the same. So the version covers all that decides:
+The store reuses a run only if the version of each of its classes is the same. A version therefore covers everything that
+can change the run:
 
 ======================  =====================================================================================
 the class               its attributes and the attributes of its base classes
@@ -10,7 +11,7 @@ an object               its class, and its state as pickle sees it
 an installed library    its name and ``__version__``
 ======================  =====================================================================================
 
-An open file, a lock or a generator has no such state. A class that reads one has no version (``Unkeyed``).
+Pickle cannot save an open file, a lock or a generator. A class that reads such an object has no version (``Unkeyed``).
 """
 
 from __future__ import annotations
@@ -58,14 +59,14 @@ _NAMED = (
 
 
 class Unkeyed(Exception):
-    """A class reads a value without a comparable state. The message names it."""
+    """A class reads a value that pickle cannot save. The message names the value."""
 
 
 def version(cls: type) -> str:
     """The version of a class, as hex digits.
 
     Raises:
-        Unkeyed: It reads a value without a comparable state.
+        Unkeyed: The class reads a value that pickle cannot save, or values are nested too deeply.
     """
     own = {base.__module__.partition(".")[0] for base in cls.__mro__ if not _in_python(base.__module__)}
     walk = _Walk(own)
@@ -90,20 +91,20 @@ def _installed() -> tuple[Path, ...]:
 class _Walk:
     def __init__(self, own: set[str]) -> None:
         self.digest = hashlib.sha256()
-        #: Packages of the class and its bases. Their code is compared, not their version.
+        #: Packages of the class and its bases. The digest covers their code instead of their ``__version__``.
         self._own = own - {"forebay"}
         self._seen: dict[int, int] = {}
-        #: Objects made on the way. They stay alive, so that Python does not reuse their ids.
+        #: Objects that the walk has met. They must stay alive, since Python would reuse their ids.
         self._alive: list[Any] = []
         self._modules: set[tuple[int | str, ...]] = set()
         self._where: list[str] = []
 
     def add(self, it: Any) -> None:
         if type(it) in _PLAIN:
-            # The type is included: 1, 1.0 and True are equal but lead to other figures.
+            # The digest includes the type: 1, 1.0 and True are equal but lead to different results.
             self._put(type(it).__name__, repr(it))
             return
-        # Python decides whether equal tuples are the same object.
+        # Python may store equal tuples once or twice, so their ids mean nothing.
         if type(it) not in (tuple, frozenset):
             if id(it) in self._seen:
                 self._put("again", self._seen[id(it)])
@@ -207,7 +208,7 @@ class _Walk:
                 self._value(sys.modules.get(name), names)
 
     def _value(self, value: Any, names: list[str]) -> None:
-        """Adds a value that a function reads, and of a module the attributes that the function may read."""
+        """Adds a value that a function reads. Of a module, adds only the attributes that the function may read."""
         if isinstance(value, types.ModuleType) and self._library(value) is None:
             self._module(value, names)
         else:
@@ -254,7 +255,7 @@ class _Walk:
         elif isinstance(it, _NAMED):
             owner = getattr(it, "__objclass__", None) or getattr(it, "__module__", "")
             self._put("named", getattr(owner, "__qualname__", owner), it.__qualname__)
-            # A method of an object in C, such as `append` of a list.
+            # A bound method in C, such as `append` of a list.
             of = getattr(it, "__self__", None)
             if of is not None and not isinstance(of, types.ModuleType):
                 self.add(of)
@@ -276,7 +277,7 @@ class _Walk:
         self._all("object", zip(("class", "arguments", "state", "members", "items"), parts, strict=True))
 
     def _alone(self, it: Any) -> str:
-        """The digest of an element without an order."""
+        """The digest of one element of a set. Sorted digests do not depend on the order of the set."""
         walk = _Walk(self._own)
         walk._where = self._where
         walk.add(it)

@@ -1,4 +1,4 @@
-//! Proof that the lists of packages are complete: the README's commands in a bare Debian 12 root.
+//! Tests that the lists of packages are complete: runs the README's commands in a bare Debian 12 root.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -7,20 +7,19 @@ use anyhow::{Context, Result, bail};
 
 use crate::run;
 
-/// Prerequisites of a user in addition to Debian: rustup with its toolchains, and Python.
+/// Packages that a user has installed besides bare Debian 12. rustup is bound into the root.
 const PRESENT: [&str; 3] = ["ca-certificates", "make", "python3"];
 
 /// Certificate authorities that this machine trusts.
 const CERTIFICATES: &str = "/etc/ssl/certs/ca-certificates.crt";
 
-/// Builds a root with debootstrap for each of the README's commands, and runs the command there. The
-/// root gets a clean clone and the Rust toolchain of this machine. Needs root and the package
-/// `debootstrap`.
+/// Builds a root with debootstrap for each of the README's commands, and runs the command there. The root
+/// gets a clean clone and this machine's Rust toolchain. Run it as root, with `debootstrap` installed.
 pub fn test_fresh() -> Result<()> {
     for command in ["make test", "make demo"] {
         run_in_a_bare_root(command)?;
     }
-    println!("make test and make demo each pass in a bare Debian 12 with the listed packages only");
+    println!("make test and make demo pass in a bare Debian 12 with only the listed packages");
     Ok(())
 }
 
@@ -34,7 +33,7 @@ fn run_in_a_bare_root(command: &str) -> Result<()> {
     let _mounts = Mounts::over(system)?;
     let packages = PRESENT.join(" ");
     in_root(system, &format!("apt-get update -qq && apt-get install -y -qq {packages}"))?;
-    // A proxy of this machine may present certificates for other hosts.
+    // If this machine is behind an intercepting proxy, its list has the proxy's certificate.
     std::fs::copy(CERTIFICATES, system.join(&CERTIFICATES[1..])).context(CERTIFICATES)?;
     in_root(system, command).with_context(|| format!("`{command}` in a bare Debian 12"))
 }
@@ -48,7 +47,7 @@ fn in_root(system: &Path, command: &str) -> Result<()> {
     run(Command::new("/usr/sbin/chroot").arg(system).args(["/bin/sh", "-ec", &script]).env_clear())
 }
 
-/// The file systems the root needs, unmounted in reverse order at the end, also after a failure.
+/// Mounts in the new root. Dropping this unmounts them in reverse order, also after a failure.
 struct Mounts(Vec<PathBuf>);
 
 impl Mounts {
@@ -58,7 +57,7 @@ impl Mounts {
             bail!("no rustup in {}", home.display());
         };
         let mut mounts = Self(Vec::new());
-        // Tests make namespaces of mounts, whose root must be a mount itself.
+        // Tests create mount namespaces, and the root of such a namespace must be a mount.
         mounts.bind(system, system)?;
         mounts.bind("/proc".as_ref(), &system.join("proc"))?;
         mounts.bind("/sys".as_ref(), &system.join("sys"))?;
@@ -68,7 +67,7 @@ impl Mounts {
         for file in ["/etc/resolv.conf", "/etc/hosts"] {
             std::fs::copy(file, system.join(&file[1..])).with_context(|| file.to_string())?;
         }
-        // The package sources and proxies of this machine, where it has some.
+        // This machine's package sources and proxies.
         for folder in ["/etc/apt/sources.list.d", "/etc/apt/apt.conf.d"] {
             let target = system.join(&folder[1..]);
             run(Command::new("cp").args(["-rT", folder]).arg(target))?;

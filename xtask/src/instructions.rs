@@ -25,8 +25,8 @@ struct Record {
     instructions_per_packet: BTreeMap<String, f64>,
 }
 
-/// Counts the instructions of each scenario and prints them next to those of the record. Fails where a scenario takes
-/// more than [`MORE`] above it. With `--update` the counts become the record.
+/// Counts the instructions of each scenario and prints them next to the recorded counts. Fails if a scenario takes
+/// more than [`MORE`] above its record. With `--update` the counts become the record.
 pub fn check(arguments: &[String]) -> Result<()> {
     let is_update = match arguments {
         [] => false,

@@ -71,7 +71,7 @@ const TWICE: &str = "is repeated: allowed is once in a table; delete one, or beg
 /// the file.
 type Mistake<'a> = (&'a str, &'a str, String);
 
-/// Checks the message of every mistake of a list, alone, in a file that is right but for that mistake.
+/// Checks the message of every mistake. The file of each check has only this mistake.
 fn are_told(right: &str, mistakes: &[Mistake<'_>]) {
     let folder = tempfile::tempdir().unwrap();
     make_key(folder.path());

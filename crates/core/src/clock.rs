@@ -20,7 +20,7 @@ const RATE_MAX: f64 = 0.5;
 pub enum Change {
     /// From then on the clock is fast by this share (0.001 is 1000 ppm), or slow if negative.
     Rate(f64),
-    /// The clock is put on by this many nanoseconds, or back if negative.
+    /// The clock jumps forward by this many nanoseconds, or backward if negative.
     Step(i64),
 }
 

@@ -1,10 +1,14 @@
 //! Randomness that a run can repeat: one seed, split into independent streams by name.
 
+mod ns3;
+
 use core::hash::Hasher;
 
 use rand_core::{Rng, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use siphasher::sip::SipHasher24;
+
+pub use self::ns3::Ns3Stream;
 
 /// The seed of a run. Each consumer draws from a stream of its own name, so that a new consumer
 /// changes no other numbers.
@@ -52,7 +56,7 @@ impl Stream {
         (self.bits() >> 11) as f64 * (1.0 / (1_u64 << 53) as f64)
     }
 
-    /// True with probability `probability`; draws one number whatever the probability is.
+    /// True with probability `probability`. Always draws exactly one number.
     pub fn chance(&mut self, probability: f64) -> bool {
         self.unit() < probability
     }

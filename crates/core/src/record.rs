@@ -17,9 +17,10 @@ pub use bundles::{
 };
 pub use cost::{CostRecord, ProgramRecord, TrialAgentRecord, TrialRecord};
 pub use packets::{Fate, PacketRecord, UnknownFate};
-pub use path::{PathRecord, PathRow, path_csv, path_rows, path_times};
+pub use path::{PathRecord, PathRow, QUEUE_MIN as PATH_QUEUE_MIN, path_csv, path_rows, path_times};
 
 use crate::qdisc::ByReason;
+use crate::traffic::media::MediaRecord;
 
 /// Complete record of a run except its packets, which are [`PacketRecord`]s by link.
 #[derive(Clone, Debug, Default)]
@@ -107,7 +108,7 @@ pub struct RequestRecord {
     pub finished_ns: Option<u64>,
 }
 
-/// One greedy, paced, ping or video flow, or all connections of a request workload together.
+/// One greedy, paced, ping, video or media flow, or all connections of a request workload together.
 #[derive(Clone, Debug, Default, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Deserialize, serde::Serialize))]
 pub struct FlowRecord {
@@ -133,6 +134,8 @@ pub struct FlowRecord {
     pub samples: Vec<TcpSample>,
     /// The playback of a client that plays a video until the end of the flow.
     pub video: Option<VideoRecord>,
+    /// The frames of a live encoder.
+    pub media: Option<MediaRecord>,
     /// Values that only a simulator sees, under the names of the lab's catalogue; never written.
     #[cfg_attr(feature = "serde", serde(skip))]
     pub measured: Vec<(&'static str, f64)>,

@@ -1,5 +1,5 @@
-//! No discipline allocates per packet once its queues have grown. No graph of a policy allocates when it is
-//! evaluated, and a policy has no memory for that until it decides.
+//! No discipline allocates per packet once its queues have grown. Evaluating the graph of a policy does not
+//! allocate. A policy allocates the memory for its graph at its first decision.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;

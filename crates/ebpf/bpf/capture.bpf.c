@@ -36,7 +36,7 @@ enum fate {
 	FATES,
 };
 
-/* Frames are captured whatever they carry. */
+/* Captures all frames, with any contents. */
 const volatile bool capture_all;
 
 /*

@@ -37,7 +37,7 @@ const volatile bool is_bare;
 /* Leaves of a bundle, a power of two; 0: the class of a bundle is its leaf. */
 const volatile __u32 leaves;
 /*
- * Packets and bytes in the qdisc from which on bundles are held to their shares. Each leaf has a limit of its
+ * Packets and bytes in the qdisc above which each bundle may only use its share. Each leaf has a limit of its
  * own, but a host fills as many leaves as it makes flows.
  */
 const volatile __u32 most_packets;
@@ -321,7 +321,7 @@ static __always_inline __u32 leaf_of(__u32 class)
 	return class - (leaves ? FIRST_LEAF : FIRST_CLASS);
 }
 
-/* Whether the qdisc is so full that bundles are held to their shares. */
+/* Whether the qdisc is so full that each bundle may only use its share. */
 static __always_inline bool is_full(struct __sk_buff *ctx)
 {
 	struct sk_buff *skb = bpf_cast_to_kern_ctx(ctx);
@@ -455,7 +455,7 @@ static __always_inline __u64 find_unseen(struct Qdisc *root, __u64 packets)
 		return 0;
 	}
 	if (sent != sent_before) {
-		/* Signed: some packets bypass the qdisc, such as those of AF_PACKET sockets that ask for it. */
+		/* Signed: some packets bypass the qdisc, such as packets of AF_PACKET sockets that request it. */
 		if ((__s64)(sent_before - accounted) > 0)
 			unseen = sent_before - accounted;
 		accounted = sent_before;

@@ -232,7 +232,7 @@ static __always_inline enum parsed parse(void *data, void *data_end, __u64 len,
 	__be16 *proto;
 	__u64 tags;
 
-	/* No IP packet is so short that there is no room for tags. */
+	/* Even the shortest IP packet has room for tags. */
 	if ((void *)(eth + 1) + MAX_VLAN_TAGS * sizeof(struct vlan_tag) > data_end ||
 	    eth->h_dest[0] & 1)
 		return PARSED_OTHER;

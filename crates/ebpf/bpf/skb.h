@@ -10,9 +10,9 @@
 
 #include <bpf/bpf_core_read.h>
 
-/* Answer of a program at tc after which the next one, or else the kernel, goes on (enum tcx_action_base). */
+/* Answer of a program at tc: pass the packet to the next program, or to the kernel (enum tcx_action_base). */
 #define TCX_NEXT (-1)
-/* Answer after which the buffer goes no further. */
+/* Answer of a program at tc: drop the packet. */
 #define TCX_DROP 2
 
 /* Answer of a driver that takes no buffer now (enum netdev_tx, include/linux/netdevice.h). */
@@ -27,7 +27,7 @@
 /* Every packet has the identification of the first: until 6.17, and since. */
 #define SKB_GSO_TCP_FIXEDID (1U << 3 | 1U << 30)
 
-/* Stable (include/uapi/linux/bpf.h). Declared as far as it is used, with the fields between. */
+/* Stable (include/uapi/linux/bpf.h). Has the fields that we use, and the fields between. */
 struct __sk_buff {
 	__u32 len;
 	__u32 pkt_type;

@@ -272,8 +272,8 @@ int datapath_set_state(__u64 *ctx)
 		make_up(sk, next);
 	if (next == TCP_CA_LOSS) {
 		happened(flow, 0);
-		/* For long, no acknowledgement may come that takes an answer or finds out that there is
-		 * none. The window of that answer does not know of the timeout. */
+		/* The next acknowledgement, which would take a waiting answer, may be late. The window of
+		 * that answer does not include the timeout. */
 		if (is_told(flow))
 			take_decision(sk);
 		fall_back_if_alone(sk);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * A congestion control that does nothing at an acknowledgement. The kernel's statistics of it give
- * the cost of calling and timing a program, to be subtracted from the figures of other programs.
- * Its window stays the first one, so it is for connections with hardly any round trip time.
+ * A congestion control that does nothing at an acknowledgement. The kernel's statistics show
+ * the cost of calling and timing a program: subtract it from the figures of other programs. The window
+ * never changes, so use this only on connections with hardly any round trip time.
  */
 #include "tcp_kernel.h"
 

@@ -9,7 +9,7 @@
 #include "tcp_maps.h"
 
 /* Set by the loader: snd_cwnd_stamp may be written, as from Linux 6.10 on. Without it an unused window
- * stays as it is. */
+ * stays unchanged. */
 const volatile bool has_stamp = true;
 
 /* The law in force has an ssthresh: PRR brings the window there in a recovery. */

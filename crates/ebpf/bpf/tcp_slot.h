@@ -11,7 +11,7 @@
 #define ASK_AGAIN_US 1000000
 #define ENOENT 2
 
-/* The number of a connection from now on; 0 is none. */
+/* The next number for a connection, never 0. */
 static __always_inline __u32 next_number(void)
 {
 	__u32 number = COUNT(numbers);
@@ -19,7 +19,7 @@ static __always_inline __u32 next_number(void)
 	return number ? number : 1;
 }
 
-/* False: there is none. A queue may refuse for a moment. */
+/* Takes a free slot. False: no slot is free, or the queue refuses for the moment. */
 static __always_inline bool pop_slot(__u32 *index)
 {
 #pragma unroll
@@ -32,7 +32,7 @@ static __always_inline bool pop_slot(__u32 *index)
 	return false;
 }
 
-/* Takes a slot, in which the connection does not show yet. If there is none it says why. */
+/* Takes a slot, without showing the connection in it yet. If no slot is free, returns the reason. */
 static __noinline __u64 take_slot(struct sock *sk)
 {
 	struct flow *flow = flow_of(sk);

@@ -33,7 +33,7 @@ const VLANS: usize = 4096;
 /// Which frames are captured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CaptureOptions {
-    /// Every frame, whatever it carries: the link emulator, behind which there is no kernel path.
+    /// Every frame, with any contents: for the link emulator, which has no kernel path behind it.
     /// A queue without a socket passes its frames to the kernel, and so does a driver that has no room for the
     /// time of their arrival ([`STAMP_LEN`]).
     All,
@@ -73,9 +73,9 @@ pub struct CaptureCounters {
     pub no_stamp: u64,
     /// Passed: towards a bundle, in a VLAN that [`Capture::set_kept_vlans`] does not keep.
     pub vlan: u64,
-    /// Passed: MPLS, whatever is in it.
+    /// Passed: MPLS, with any contents.
     pub mpls: u64,
-    /// Passed: PPPoE, whatever is in it.
+    /// Passed: PPPoE, with any contents.
     pub pppoe: u64,
 }
 
@@ -401,7 +401,7 @@ mod tests {
             pass(&capture, frame);
         }
         let expected = CaptureCounters {
-            // Taken, but there is no socket that would get them.
+            // The program takes these frames, but no socket receives them.
             no_socket: 6,
             own: 2,
             outside: 3,

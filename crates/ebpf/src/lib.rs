@@ -1,7 +1,7 @@
 //! The BPF programs of forebay and their loaders, behind a safe API.
 //!
-//! The programs are in `bpf/` and are compiled into the binary. They are attached through BPF links: when the
-//! process that holds a loader ends, for whatever reason, the kernel detaches its program and frees its maps.
+//! The programs are in `bpf/`, and the build compiles them into the binary. The loaders attach them through BPF
+//! links: when the process of a loader ends for any reason, the kernel detaches its program and frees its maps.
 //! A program of another owner is never replaced.
 //!
 //! [`tcp`] registers congestion controls, which needs Linux 6.4.

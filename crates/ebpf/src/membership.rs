@@ -121,7 +121,7 @@ pub(crate) fn changed<'a>(
     all
 }
 
-/// Whether these bundles can be watched together; if two conflict, the one that came later is named first.
+/// Checks whether one box can watch these bundles together. If two conflict, the error names the later one first.
 pub(crate) fn check(all: &[(BundleId, Sites)]) -> Result<(), Error> {
     if all.len() > MAX_BUNDLES {
         return Err(Error::TooManyBundles { max: MAX_BUNDLES });
@@ -151,7 +151,7 @@ pub(crate) fn refuse_mapped(net: IpNet) -> Result<(), Error> {
 type Listed = (IpNet, (usize, BundleId));
 
 /// A destination prefix that two bundles list although the source of a packet may be in both, and the two
-/// bundles. The first is the one that comes later among `bundles`.
+/// bundles. The first is the later one in `bundles`.
 pub(crate) fn conflict<'a>(
     bundles: impl Iterator<Item = (BundleId, &'a Sites)>,
 ) -> Option<([BundleId; 2], IpNet)> {

@@ -56,7 +56,7 @@ const FAILED: [&str; 12] = [
 ];
 
 /// Command lines that end with 1 for a user other than root.
-const WITHOUT_ROOT: [&str; 8] = [
+const WITHOUT_ROOT: [&str; 9] = [
     "agent --algorithm highspeed --control agent.sock",
     "bench cubic --backend emu --only deep_buffers --out out",
     "capture bundler/main --backend emu --pcapng no.pcapng",
@@ -65,6 +65,7 @@ const WITHOUT_ROOT: [&str; 8] = [
     "native --algorithm cubic",
     "platforms --what cpu",
     "run bundler/main --backend emu",
+    "search cubic --backend emu",
 ];
 
 /// Command lines that end with 2. Each command also ends so with an unknown option.

@@ -20,13 +20,17 @@ fn what_is_recorded_is_simulated() {
     let replayed = played.run(&["replay", "a.tar.gz", "--out", "tried"]);
     let told = text(&replayed.stdout);
     assert!(replayed.status.success(), "{replayed:?}");
-    for part in
-        ["simulated without boxes", "queue in the network (packets)", "- the hosts' TCP is Cubic"]
-    {
+    for part in [
+        "simulated without boxes",
+        "- rate and round trip of the bottleneck are the recorded ones",
+        "- the hosts' TCP is Cubic",
+    ] {
         assert!(told.contains(part), "{part:?} is missing in\n{told}");
     }
     let plan = fs::read_to_string(played.path("tried/recorded.toml")).unwrap();
-    assert!(plan.contains("rate  = \"12Mbit/s\"") && plan.contains("count   = 3"), "{plan}");
+    assert!(plan.contains("trace = \"path.csv\"") && plan.contains("count   = 3"), "{plan}");
+    let path = fs::read_to_string(played.path("tried/path.csv")).unwrap();
+    assert!(path.starts_with("time_ms,rate_mbps,rtt_ms\n0,12,20\n"), "{path}");
     let unknown = played.run(&["replay", "a.tar.gz", "--bundle", "x"]);
     assert_eq!(unknown.status.code(), Some(2));
     assert!(text(&unknown.stderr).contains("--bundle x: allowed is one of berlin"), "{unknown:?}");

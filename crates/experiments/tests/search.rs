@@ -4,6 +4,8 @@ use std::fs;
 use std::path::Path;
 use std::process::{Command, Output};
 
+#[cfg(feature = "host")]
+use forebay_skips::{Need, skip_without};
 use serde_json::Value;
 
 /// Runs of milliseconds.
@@ -78,7 +80,7 @@ fn written_plan_runs_to_reported_figures() {
     assert!(delays.iter().zip(&told).all(|(delay, told)| (delay / told - 1.0).abs() < 1e-11));
     let again = forebay(folder.path(), &search[..search.len() - 1]);
     let said = text(&again.stdout);
-    assert!(said.contains("\n0 cases simulated, ") && said.contains("simplified"), "{said}");
+    assert!(said.contains("\n0 cases run, ") && said.contains("simplified"), "{said}");
 }
 
 #[test]
@@ -97,6 +99,10 @@ fn refuses_impossible_searches_with_reason() {
         (&["cubic", "--budget", "soon"], "is not a duration"),
         (&["cubic", "--runs", "9", "--budget", "10m"], "cannot be used with"),
         (&["cubic", "--out", "file/deeper"], "--out file/deeper: "),
+        (&["linux:cubik"], "ALGORITHM \"cubik\": kind = cubik: allowed is one of "),
+        (&["cubic", "--backend", "ns3"], "--backend ns3: allowed is one of sim, emu"),
+        (&["cubic", "--docs", "docs"], "--docs: allowed with --backend emu"),
+        (&["cubic", "--docs", "docs", "--self-test", "2"], "cannot be used with"),
         (&[], "<ALGORITHM>"),
     ] {
         let output = forebay(folder.path(), &[&["search"], arguments].concat());
@@ -107,4 +113,57 @@ fn refuses_impossible_searches_with_reason() {
     let listing = forebay(folder.path(), &["search", "--list"]);
     let listing = text(&listing.stdout);
     assert!(listing.contains("queueing (ms)") && listing.contains("The space alone,"), "{listing}");
+}
+
+#[test]
+fn case_next_to_itself_is_counted() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("space.toml"), SPACE).unwrap();
+    let test = ["search", "kernel:cubic", "--space", "space.toml", "--self-test", "2"];
+    let shown = forebay(folder.path(), &test);
+    let shown = text(&shown.stdout);
+    assert!(shown.ends_with(" of 2 comparisons called a finding, 0 not judged\n"), "{shown}");
+    let json = document(&forebay(folder.path(), &[&test[..], &["--json"]].concat()));
+    assert!(json["findings"].as_u64().unwrap() <= 1, "{json}");
+    assert_eq!(json["comparisons"][1]["plain"][0]["by_seed"].as_array().unwrap().len(), 5);
+}
+
+#[cfg(feature = "host")]
+#[test]
+fn kernel_search_needs_root_and_known_algorithm() {
+    use std::os::unix::process::CommandExt;
+
+    let folder = tempfile::tempdir().unwrap();
+    let mut search = Command::new(env!("CARGO_BIN_EXE_forebay-experiments"));
+    search.current_dir(&folder).args(["search", "linux:cubic", "--backend", "emu"]);
+    if nix::unistd::geteuid().is_root() {
+        // User `nobody` on every Debian.
+        search.uid(65534).gid(65534);
+    }
+    let refused = search.output().unwrap();
+    let error = text(&refused.stderr);
+    assert_eq!(refused.status.code(), Some(1), "{error}");
+    assert!(
+        error.ends_with("or simulate:\n  forebay search linux:cubic --backend sim\n"),
+        "{error}"
+    );
+    assert!(!folder.path().join("out").exists());
+    if skip_without(Need::Root) {
+        return;
+    }
+    for (arguments, expected) in [
+        (
+            &["linux:cubik"][..],
+            "flow.tested.cc = kernel:cubik: allowed is an algorithm of this kernel",
+        ),
+        (&["cubic(hystart=off)"], "flow.tested.cc = kernel:cubic(hystart=off): allowed is a name"),
+        (&["linux:cubic", "--jobs", "2"], "--jobs 2: allowed is 1 with --backend emu"),
+    ] {
+        let all = [&["search", "--backend", "emu"], arguments].concat();
+        let refused = forebay(folder.path(), &all);
+        let error = text(&refused.stderr);
+        assert_eq!(refused.status.code(), Some(2), "{error}");
+        assert!(error.contains(expected), "{error}");
+        assert!(!folder.path().join("out").exists());
+    }
 }

@@ -178,7 +178,7 @@ fn convert_writes_our_forms() {
 #[test]
 fn drawn_paths_repeat_and_are_summed_up() {
     let folder = tempfile::tempdir().unwrap();
-    for model in ["lte", "leo", "wifi", "docsis", "adsl"] {
+    for model in ["lte", "lte_att", "lte_tmobile", "lte_verizon", "leo", "wifi", "docsis", "adsl"] {
         let drawn = trace(folder.path(), &[model, "--seed", "3", "--seconds", "5"]);
         assert!(drawn.status.success() && drawn.stderr.is_empty(), "{drawn:?}");
         assert!(text(&drawn.stdout).starts_with("time_ms,rate_mbps,delay_ms,loss\n0,"), "{model}");

@@ -80,8 +80,8 @@ fn ahead_of<'a>(name: &str, names: &'a [String]) -> &'a [String] {
 }
 
 /// A chain of nftables that has rules or drops by policy, between `lan` and `wan` of one bridge. The chain belongs to
-/// the bridge family or to one of the devices. If `calls_iptables`, chains for routed packets count too, with those of
-/// iptables. Needs `CAP_NET_ADMIN`.
+/// the bridge family or to one of the devices. If `calls_iptables`, chains for routed packets count too, including
+/// iptables' chains. Needs `CAP_NET_ADMIN`.
 pub fn of_netfilter(lan: &str, wan: &str, calls_iptables: bool) -> io::Result<Option<Filter>> {
     let chains = chains()?;
     if let Some(chain) = chains.iter().find(|chain| chain.acts() && chain.is_between(lan, wan)) {

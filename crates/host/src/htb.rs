@@ -247,12 +247,12 @@ impl Htb {
         self.change(RTM_NEWTCLASS, class, of, "htb", &sharer_options(turn_bytes))
     }
 
-    /// Puts a first-in, first-out queue below a class, or changes the one that is there.
+    /// Puts a first-in, first-out queue below a class, or changes the existing queue.
     pub fn set_leaf(&self, class: u32, leaf: Leaf) -> io::Result<()> {
         self.change(RTM_NEWQDISC, self.leaf_handle(class), class, "tbf", &leaf.options())
     }
 
-    /// Replaces the queue of the leaf by a qdisc of this kind; the leaf goes on splitting packets. `options` override
+    /// Replaces the queue of the leaf by a qdisc of this kind. The leaf still splits packets. `options` override
     /// the kernel's defaults ([`fq_codel_options`]). An existing qdisc of this kind takes the options and keeps its
     /// packets.
     pub fn set_queue(&self, class: u32, kind: &str, options: &[u8]) -> io::Result<()> {
@@ -365,7 +365,7 @@ pub fn fq_codel_options(target: Duration, interval: Duration) -> Vec<u8> {
     .concat()
 }
 
-/// A rate, and the time for which the kernel passes packets at once at that rate.
+/// A token bucket: its rate, and its depth as a time at that rate.
 #[derive(Clone, Copy)]
 struct Bucket {
     bytes_per_s: u64,

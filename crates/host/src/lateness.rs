@@ -46,8 +46,7 @@ impl Lateness {
         [self.percentile(0.5), self.percentile(0.99), self.percentile(0.999), self.max_ns]
     }
 
-    /// The least value (ns) such that at least this share, 0 to 1, of all values does not exceed
-    /// it.
+    /// Quantile (ns): at least this share, 0 to 1, of all values is at most this large.
     pub fn percentile(&self, share: f64) -> u64 {
         let rank = (self.total as f64 * share).ceil() as u64;
         let mut seen = 0;

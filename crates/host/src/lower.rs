@@ -1,5 +1,5 @@
 //! Devices that a frame passes on its way up to another device. The kernel merges packets (GRO) at the
-//! lowest one, whatever is switched off at the upper device.
+//! lowest one, even if GRO is off at the upper device.
 
 use std::io;
 

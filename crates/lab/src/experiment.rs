@@ -23,7 +23,7 @@ pub struct Experiment {
     pub scenario: Scenario,
     /// Algorithms that flows and bundles may name.
     pub algorithms: Registry,
-    /// Every parameter by its dotted key, as written.
+    /// Every parameter by its dotted key, as the plan writes it.
     pub parameters: BTreeMap<String, String>,
     /// How the traces of its links were understood.
     pub traces: Vec<Understood>,
@@ -32,7 +32,7 @@ pub struct Experiment {
 }
 
 impl Experiment {
-    /// The experiment with the random parts of its scenario drawn from `seed`. Call it once.
+    /// The experiment after all random parts of its scenario were drawn from `seed`. Call this once.
     ///
     /// # Errors
     ///
@@ -45,18 +45,18 @@ impl Experiment {
         Ok(self)
     }
 
-    /// The schedule of the flow at `place`; `None` for a flow that is not made of requests.
+    /// The schedule of the flow at `place`; `None` for a flow without requests.
     pub fn schedule_at(&self, place: usize) -> Option<&Schedule> {
         self.schedules.get(&self.flows.get(place)?.name)
     }
 
-    /// The requests of the flow at `place`, in the order of their times, which count from the start of the flow.
+    /// The requests of the flow at `place` in order of time. Times count from the start of the flow.
     pub fn requests(&self, place: usize) -> &[Request] {
         self.schedule_at(place).map_or(&[][..], Schedule::requests)
     }
 }
 
-/// Most users of an experiment need its scenario alone.
+/// Most functions need only the scenario of an experiment.
 impl Deref for Experiment {
     type Target = Scenario;
     fn deref(&self) -> &Scenario {

@@ -47,7 +47,7 @@ impl Serialize for Run {
 pub type Column = (&'static str, fn(&ArmSummary) -> Option<f64>);
 
 /// Columns of a summary of arms; those without a number in any arm are left out.
-pub static COLUMNS: [Column; 29] = [
+pub static COLUMNS: [Column; 31] = [
     ("slowdown p50", |arm| arm.metrics.get("slowdown_p50")),
     ("geometric mean", |arm| arm.metrics.get("slowdown_geomean")),
     ("above 1.3", |arm| arm.metrics.get("slowdown_above_1_3")),
@@ -58,6 +58,8 @@ pub static COLUMNS: [Column; 29] = [
     ("ping p50 (ms)", |arm| arm.metrics.get("rtt_p50_ms")),
     ("video (Mbit/s)", |arm| arm.metrics.get("video_rate_mbps")),
     ("rebuffering (s)", |arm| arm.metrics.get("video_rebuffering_s")),
+    ("frame delay p95 (ms)", |arm| arm.metrics.get("media_delay_p95_ms")),
+    ("late frames", |arm| arm.metrics.get("media_late_share")),
     ("goodput (Mbit/s)", |arm| arm.metrics.get("goodput_mbps")),
     ("bottleneck queue (packets)", |arm| arm.link("forward", "queue_mean_packets")),
     ("sendbox queue (packets)", |arm| arm.bundles("queue_mean_packets")),
@@ -176,8 +178,8 @@ pub fn figures(arms: &[&ArmSummary]) -> Option<(Vec<String>, Vec<Vec<String>>)> 
     arms.iter().any(is_told).then_some((titles, rows))
 }
 
-/// How closely the flows of each arm follow those of the baseline over time, of all seeds together; `None` where the plan
-/// has no `[curves]`.
+/// How closely the flows of each arm follow the baseline's flows over time, over all seeds. `None` if the plan has no
+/// `[curves]`.
 fn curves(arms: &[&ArmSummary]) -> Option<(Vec<String>, Vec<Vec<String>>)> {
     let flows = || arms.iter().flat_map(|arm| arm.flows.iter().map(move |flow| (arm, flow)));
     let several = arms.iter().any(|arm| arm.backend != arms[0].backend);

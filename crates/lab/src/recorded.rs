@@ -10,11 +10,12 @@ use crate::plan::references::STATUS_QUO;
 /// The arm with the boxes as they were.
 pub const AS_RECORDED: &str = "as_recorded";
 
+/// File of the recorded path, which the plan names.
+pub const PATH_FILE: &str = "path.csv";
+
 /// Assumptions of the plan about things that no box can measure.
-pub const APPROXIMATIONS: [&str; 6] = [
-    "the bottleneck has one rate, the median estimate; its buffer is a FIFO of one bandwidth-delay \
-     product",
-    "the round trip of the path is the smallest measured one",
+pub const APPROXIMATIONS: [&str; 5] = [
+    "the buffer of the bottleneck is a FIFO of one bandwidth-delay product",
     "there is no cross traffic and no random loss on the path",
     "the hosts' TCP is Cubic",
     "if traffic mostly waited at the sendbox, it is modelled as greedy flows, as many as waited \
@@ -57,16 +58,36 @@ pub struct Measured {
     pub rtt: Duration,
     /// The traffic that was sent.
     pub load: Load,
+    /// Length of the recorded path, which [`PATH_FILE`] holds and the bottleneck follows; `None`: one rate and one round
+    /// trip hold.
+    pub path: Option<Duration>,
 }
 
+/// Simulated time of a recorded path: after the warm-up there are 5 s, and the longest usual recording is whole.
+const PATH_TIMES: std::ops::RangeInclusive<Duration> =
+    Duration::from_secs(10)..=Duration::from_secs(300);
+
 impl Measured {
+    /// The assumption on rate and round trip, and the rest of [`APPROXIMATIONS`].
+    pub fn approximations(&self) -> Vec<&'static str> {
+        let first = match self.path {
+            Some(_) => {
+                "rate and round trip of the bottleneck are the recorded ones; between measured rates, the last holds"
+            }
+            None => {
+                "the bottleneck has one rate, the median estimate, and the smallest measured round trip"
+            }
+        };
+        [first].into_iter().chain(APPROXIMATIONS).collect()
+    }
+
     /// The plan: the bundle as measured, and the same without boxes.
     ///
     /// # Errors
     ///
     /// The rate or the round trip is outside the simulated range; the error says which, and what is allowed.
     pub fn plan(&self) -> Result<String, String> {
-        let Self { cc, qdisc, rate, rtt, load } = self;
+        let Self { cc, qdisc, rate, rtt, load, path } = self;
         if !RATES.contains(&rate.as_bits_per_sec()) {
             let [least, most] =
                 [RATES.start(), RATES.end()].map(|bps| Rate::from_bits_per_sec(*bps));
@@ -90,14 +111,22 @@ impl Measured {
         // Requests have connections of their own.
         let count = if count > 1 { format!("count   = {count}\n") } else { String::new() };
         let (cc, qdisc, rtt) = (written(cc), written(qdisc), format_duration(*rtt));
+        let stop = path.map_or(Duration::from_secs(35), |length| {
+            length.clamp(*PATH_TIMES.start(), *PATH_TIMES.end())
+        });
+        let stop = format_duration(Duration::from_secs(stop.as_secs()));
+        let serves = match path {
+            Some(_) => format!("trace = \"{PATH_FILE}\""),
+            None => format!("rate  = \"{rate}\""),
+        };
         Ok(format!(
             "name   = \"recorded\"\n\
              title  = \"A simulation of the recorded bundle\"\n\
              seeds  = \"1\"\n\
-             stop   = \"35s\"\n\
+             stop   = \"{stop}\"\n\
              warmup = \"5s\"\n\n\
              [bottleneck]\n\
-             rate  = \"{rate}\"\n\
+             {serves}\n\
              rtt   = \"{rtt}\"\n\
              qdisc = {{ kind = \"fifo\", limit = \"{buffer_packets}p\" }}\n\n\
              [[bundle]]\n\
@@ -143,6 +172,7 @@ mod tests {
             rate: Rate::from_mbit_per_sec(24),
             rtt: Duration::from_micros(40_123),
             load: Load::Greedy(4),
+            path: None,
         }
     }
 
@@ -171,6 +201,21 @@ mod tests {
             "less than the path carries"
         );
         load(&offered);
+    }
+
+    #[test]
+    fn recorded_path_replaces_the_rate() {
+        let length = Duration::from_millis(61_500);
+        let measured = Measured { path: Some(length), ..measured() };
+        let text = measured.plan().unwrap();
+        assert!(text.contains("stop   = \"61s\"") && !text.contains("\nrate "), "{text}");
+        let folder = tempfile::tempdir().unwrap();
+        let rows = "time_s,rate_mbps,rtt_ms\n0,20,40\n61.5,,\n";
+        std::fs::write(folder.path().join(PATH_FILE), rows).unwrap();
+        let folder = Some(folder.path().to_owned());
+        let plan = Plan::from_source(Source { file: "recorded.toml".into(), folder, text }, &[]);
+        assert_eq!(plan.unwrap().traces()[0].rows, 1);
+        assert!(measured.approximations()[0].contains("recorded ones"));
     }
 
     #[test]

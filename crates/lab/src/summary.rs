@@ -247,8 +247,8 @@ impl Arm {
     }
 }
 
-/// Metrics of the run and of its parts, by seed. Those of links are named `link forward metric`, those of
-/// flows alike. The mean queue of all sendboxes is `bundles queue_mean_packets`.
+/// Metrics of the run and of its parts, by seed. A metric of a link is named `link forward metric`, and a metric of
+/// a flow `flow web metric`. The mean queue of all sendboxes is `bundles queue_mean_packets`.
 fn by_seed_of(runs: &[&Run]) -> BTreeMap<String, Vec<f64>> {
     let mut sorted: Vec<&&Run> = runs.iter().collect();
     sorted.sort_by_key(|run| run.key.seed);

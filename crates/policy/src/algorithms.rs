@@ -29,7 +29,7 @@ struct Known {
     own: Vec<Own>,
 }
 
-/// The algorithms of this process: built-in ones, policies and those that programs added.
+/// The algorithms of this process: built-in algorithms, policies, and algorithms that programs added.
 static KNOWN: LazyLock<RwLock<&Known>> = LazyLock::new(|| {
     let known = Known { registry: registry(), own: Vec::new() };
     RwLock::new(Box::leak(Box::new(known)))
@@ -61,8 +61,8 @@ pub fn python(name: &str) -> Option<&'static Path> {
 }
 
 /// Adds `own` to the algorithms that this program knows, each in place of an added one of its name. Plans
-/// that were loaded by then keep the algorithms that they know. Whatever limits such an algorithm sets, they
-/// are brought within bounds before its host sees them.
+/// that were loaded by then keep the algorithms that they know. Every limit that such an algorithm
+/// sets is brought within bounds before its host sees it.
 ///
 /// # Errors
 ///

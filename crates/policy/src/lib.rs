@@ -91,8 +91,8 @@ pub fn file_of(spec: &Spec) -> Result<&str, SpecError> {
     }
 }
 
-/// Graphs by their files. A graph that was read once stays for as long as the program runs, whatever
-/// becomes of the file. So a connection that an agent takes over later has the policy that was checked.
+/// Graphs by their files. Once read, a graph stays until the program ends, even if the file changes or
+/// disappears. So a connection that an agent takes over later has the policy that was checked.
 static LOADED: Mutex<BTreeMap<PathBuf, Arc<Graph>>> = Mutex::new(BTreeMap::new());
 
 fn loaded() -> MutexGuard<'static, BTreeMap<PathBuf, Arc<Graph>>> {
@@ -104,8 +104,8 @@ fn loaded() -> MutexGuard<'static, BTreeMap<PathBuf, Arc<Graph>>> {
 ///
 /// # Errors
 ///
-/// There is no such file, it cannot be read, has more than [`FILE_BYTES_MAX`] bytes, or is none that
-/// [`onnx::read`] takes: the node, and the allowed values. An earlier graph then stays in force.
+/// The file is missing, cannot be read, or has more than [`FILE_BYTES_MAX`] bytes, or [`onnx::read`] refuses it. The
+/// error then names the node and the allowed values. An earlier graph then stays in force.
 pub fn refresh(spec: &Spec) -> Result<Vec<u8>, SpecError> {
     let file = file_of(spec)?;
     let refused = |allowed: &str| SpecError::new(FILE.name, file, allowed);

@@ -1,8 +1,8 @@
 //! The wire format of protocol buffers, as far as ONNX needs it (protobuf.dev/programming-guides/encoding):
 //! a message is read in place, field by field, and only slices of it are kept.
 //!
-//! A crate for protocol buffers would build whole messages first, of whatever size a hostile file claims.
-//! It also needs code that is generated from the schema of ONNX, while this reader wants two dozen of its
+//! A crate for protocol buffers would first build whole messages, as large as a hostile file claims. It also
+//! needs code that is generated from the schema of ONNX, while this reader wants two dozen of its
 //! fields.
 
 /// Errors of the bytes.

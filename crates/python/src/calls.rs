@@ -1,11 +1,11 @@
-//! Running callbacks, and those that must end because the caller stops the run or because they take too long.
+//! Running callbacks. Ends a callback that takes too long, and all callbacks if the caller stops the run.
 //!
 //! ```text
 //! callback ──► slot of its thread ◄── watchdog (limit), watched (ctrl-C) ──► exception in the thread
 //! ```
-//! An exception is put into a thread while the interpreter is held, and a callback leaves its slot while it
-//! holds the interpreter. So no exception arrives after its callback. A callback in C, such as `time.sleep`,
-//! gets the exception when it returns to Python. A caller that waits for the thread does not wait for this.
+//! Both raise the exception while they hold the interpreter, and a callback holds the interpreter while it leaves its
+//! slot. So no exception arrives after its callback. A callback in C, such as `time.sleep`, gets the exception when it
+//! returns to Python. A caller that waits for the thread does not wait for this.
 
 use std::cell::RefCell;
 use std::fmt;

@@ -169,6 +169,7 @@ pub fn search(py: Python<'_>, search: Search, how: How) -> PyResult<String> {
         objective: Objective::named(&search.metric).map_err(|error| wrong("metric", error))?,
         space: Space::load(&search.space).map_err(|error| error::of_plan(py, &error))?,
         algorithm: search.algorithm,
+        backend: "sim".into(),
         budget: budget.transpose()?.unwrap_or(Budget::Runs(search.runs)),
         seed: search.seed,
         jobs: how.jobs,

@@ -127,7 +127,7 @@ impl Document {
         error.problems.into_iter().for_each(|problem| self.note(problem));
     }
 
-    /// All that was noted.
+    /// All problems.
     pub fn into_problems(self) -> Vec<Problem> {
         self.problems.into_inner()
     }
@@ -146,7 +146,7 @@ impl Document {
     ///
     /// # Errors
     ///
-    /// All that was noted, by line.
+    /// All problems, by line.
     pub fn finish<T>(self, value: Option<T>) -> Result<T, FileError> {
         let Self { file, problems, .. } = self;
         let mut problems = problems.into_inner();

@@ -12,7 +12,7 @@ pub const PROBLEMS_MAX: usize = 50;
 /// Longest value that a message quotes (characters).
 const VALUE_CHARS: usize = 80;
 
-/// All that is wrong with a file.
+/// All problems of a file.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub struct FileError {
     /// The file, as the user named it.
@@ -24,7 +24,7 @@ pub struct FileError {
 /// One thing that is wrong with a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
-    /// The file: of a plan also one that it extends, or `--set`.
+    /// The file: the plan, a plan that it extends, or `--set`.
     pub file: String,
     /// The line, from 1, where it is known.
     pub line: Option<usize>,

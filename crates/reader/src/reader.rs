@@ -120,6 +120,12 @@ impl<'a> Reader<'a> {
         let key = self.key(name);
         let allowed = match key.kind {
             Kind::Table(_) | Kind::Tables(_) => format!("{}: {}", key.allowed(), self.header(name)),
+            Kind::OneOf(words) => {
+                let written = self.table.get(name).and_then(|node| node.value.as_text());
+                let names: Vec<&str> = words.iter().map(|(word, _)| *word).collect();
+                let near = written.and_then(|written| spec::nearest(written, &names));
+                key.allowed() + &near.map_or(String::new(), |near| format!("; nearest is {near:?}"))
+            }
             _ => key.allowed(),
         };
         self.wrong_because(name, allowed);

@@ -131,7 +131,7 @@ pub enum Value {
 /// Entries by key.
 pub type Table = BTreeMap<String, Node>;
 
-/// Reads a document; `file` is what errors call it.
+/// Reads a document. Errors call it `file`.
 ///
 /// # Errors
 ///
@@ -164,12 +164,12 @@ fn syntax(at: &Origin, text: String) -> Problem {
     Problem { column, ..Problem::of_line(at.file(), at.line(), text) }
 }
 
-/// Reads one value that the command line gives to the option `name`. Text that is no TOML is taken as it is,
+/// Reads one value that the command line gives to the option `name`. Text that is no TOML becomes a text value,
 /// so that `--set bottleneck.rate=96Mbit/s` needs no inner quotes.
 ///
 /// # Errors
 ///
-/// The text begins as a list, a table or a quoted text, and is none.
+/// The text begins like a list, a table or a quoted text, but is not valid TOML.
 pub fn parse_argument(name: &str, text: &str) -> Result<Node, FileError> {
     let whole = Origin::argument(name, text);
     match DeValue::parse(text) {
@@ -256,7 +256,7 @@ pub fn flatten(table: &Table) -> BTreeMap<String, String> {
 }
 
 impl Value {
-    /// A text as it is, without quotes; another value as in TOML.
+    /// A text without quotes; another value as in TOML.
     pub fn plain(&self) -> String {
         match self {
             Self::Text(text) => text.clone(),

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 pub struct Fault {
     /// When it happens, since the start of the run.
     pub at: Duration,
-    /// To which program.
+    /// The program that the action is for.
     pub program: FaultProgram,
     /// The signal or start.
     pub action: FaultAction,

@@ -1,6 +1,7 @@
 //! Traffic: the data that flows send, when, and under which congestion control.
 
 use forebay_core::spec::Spec;
+use forebay_core::traffic::media::Media;
 use forebay_core::traffic::video::Video;
 use forebay_core::traffic::{Receiving, Timing};
 use forebay_core::units::{Duration, Rate};
@@ -88,6 +89,7 @@ impl Flow {
         match self.traffic {
             Traffic::Greedy { flows }
             | Traffic::Video { flows, .. }
+            | Traffic::Media { flows, .. }
             | Traffic::Datagrams { flows, .. } => flows,
             Traffic::Ping { loops } => loops,
             Traffic::Requests(_) => 1,
@@ -114,7 +116,7 @@ impl Flow {
 /// Transport of flows with connections.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Transport {
-    /// TCP.
+    /// TCP of the kernel or the simulator.
     Tcp,
     /// QUIC over UDP by quinn, with quinn's congestion control.
     Quic {
@@ -165,6 +167,13 @@ pub enum Traffic {
         /// The video that each plays.
         video: Video,
     },
+    /// Live encoders, each over a TCP connection.
+    Media {
+        /// How many.
+        flows: u32,
+        /// The frames of each.
+        media: Media,
+    },
     /// UDP in open loop.
     Datagrams {
         /// How many.
@@ -187,7 +196,9 @@ impl Traffic {
     /// Whether it consists of connections, not of single datagrams.
     pub fn has_connections(&self) -> bool {
         match self {
-            Self::Greedy { .. } | Self::Requests(_) | Self::Video { .. } => true,
+            Self::Greedy { .. } | Self::Requests(_) | Self::Video { .. } | Self::Media { .. } => {
+                true
+            }
             Self::Datagrams { .. } | Self::Ping { .. } => false,
         }
     }

@@ -140,8 +140,8 @@ impl Link {
         Some(bits + rate.as_bits_per_sec() as f64 * rest)
     }
 
-    /// All changes up to `stop` in order of time: its own, those of its traces, and the steps of its walks, whose noise
-    /// is of the streams `walk 0`, `walk 1`, ... of `streams`.
+    /// All changes up to `stop` in order of time: the link's own changes, the changes of its traces, and the steps of
+    /// its walks. The noise of walks comes from the streams `walk 0`, `walk 1`, ... of `streams`.
     pub fn all_changes(&self, stop: Duration, streams: &Streams) -> Vec<Change> {
         let mut all = self.changes.clone();
         for trace in &self.traces {
@@ -160,8 +160,8 @@ impl Link {
         all
     }
 
-    /// Refuses changes out of order, those of the rate of a trace, what both a trace and something else sets, and walks
-    /// without a range or with steps that are no time apart.
+    /// Refuses changes out of order, changes of a rate that a trace sets, values that a trace and something else
+    /// set, and walks without a range or with an interval of zero.
     pub fn check(&self) -> Result<(), SpecError> {
         for pair in self.changes.windows(2) {
             if pair[1].at < pair[0].at {

@@ -6,8 +6,8 @@
 //! ```
 //! - Each new router joins two earlier ones, each drawn in proportion to the links that it has (Barabasi and
 //!   Albert, Science 286, 1999). Packets take the way of least propagation.
-//! - Each site has a mass, exponentially distributed, and sends to some sites at other routers, whatever
-//!   their masses. A pair of sites offers data in proportion to both masses: the gravity model (Roughan, CCR
+//! - Each site has a mass, exponentially distributed. It sends to some sites at other routers, drawn without
+//!   regard to their masses. A pair of sites offers data in proportion to both masses: the gravity model (Roughan, CCR
 //!   35(5), 2005). If receivers were drawn by mass as well, their mass would count twice.
 //! - A transit link is as fast as the load offered to it requires, and access is propagation alone: all
 //!   queues stand at transit links and in the boxes of sites.
@@ -26,6 +26,13 @@ use crate::{Bundle, Flow, Link, RequestLoad, Scenario, Traffic};
 pub const DEPLOYERS: &str = "deployers";
 /// Suffix of the flow of all other sites.
 pub const OTHERS: &str = "others";
+
+/// Most parts of a cut network. It depends on the plan alone: if it were the number of processors, results would
+/// differ between machines. More parts share the work more evenly, and each costs some memory.
+const PARTS_MAX: usize = 8;
+/// Least delay between parts. It is the time that a part is simulated without news of the other parts, so a
+/// shorter one would cost more time than several processors save.
+const CUT_DELAY_MIN: Duration = Duration::from_millis(1);
 
 /// Sites, routers and links as a plan describes them, and the draws of a seed.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -61,7 +68,7 @@ pub struct Transit {
     pub link: Link,
 }
 
-/// A site and one that it sends to.
+/// A site that sends, and a site that receives from it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SitePair {
     /// Number of the site that sends.
@@ -171,7 +178,7 @@ impl Topology {
         pairs
     }
 
-    /// The link by which each router is reached on the shortest way from `source`.
+    /// For each router, the last link of the shortest way from `source`.
     fn shortest(&self, source: usize) -> Vec<Option<usize>> {
         let mut reached = vec![None; self.routers];
         let mut delays = vec![Duration::MAX; self.routers];
@@ -247,6 +254,62 @@ impl Topology {
             let rates = pair.there.iter().filter_map(|link| self.links[*link].link.rate());
             pair.rate = rates.min().unwrap_or(least);
         }
+    }
+
+    /// The part of each router, from 0 on, and the least delay of the links between parts, where `flows` are the
+    /// flows of the run. `None`: the network has less than two parts with a delay of 1 ms or more between all.
+    ///
+    /// Routers that are close to one another share a part, as far as no part gets more than its share of the
+    /// packets. The busiest part is the first.
+    pub fn parts(&self, flows: &[Flow]) -> Option<(Vec<usize>, Duration)> {
+        let mut loads = self.router_loads(flows);
+        let fair = loads.iter().sum::<f64>() / PARTS_MAX as f64;
+        let mut groups: Vec<usize> = (0..self.routers).collect();
+        let mut links: Vec<&Transit> = self.links.iter().step_by(2).collect();
+        links.sort_by_key(|it| it.link.delay);
+        for Transit { from, to, link } in links {
+            let (kept, joined) = (groups[*from], groups[*to]);
+            let is_short = link.delay < CUT_DELAY_MIN;
+            if kept != joined && !is_short && loads[kept] + loads[joined] > fair {
+                break;
+            }
+            if kept != joined {
+                loads[kept] += std::mem::take(&mut loads[joined]);
+                groups.iter_mut().filter(|it| **it == joined).for_each(|it| *it = kept);
+            }
+        }
+        let mut order: Vec<usize> =
+            groups.iter().copied().collect::<BTreeSet<_>>().into_iter().collect();
+        order.sort_by(|one, other| loads[*other].total_cmp(&loads[*one]));
+        // Each group joins the part that has the least so far.
+        let mut parts = vec![0.0_f64; PARTS_MAX.min(order.len())];
+        let mut part_of = vec![0; self.routers];
+        for group in order {
+            let least =
+                (0..parts.len()).min_by(|one, other| parts[*one].total_cmp(&parts[*other]))?;
+            parts[least] += loads[group];
+            part_of[group] = least;
+        }
+        let part_of: Vec<usize> = groups.into_iter().map(|group| part_of[group]).collect();
+        let cut = self.links.iter().filter(|it| part_of[it.from] != part_of[it.to]);
+        cut.map(|it| it.link.delay).min().map(|delay| (part_of, delay))
+    }
+
+    /// Packets that each router handles, in proportion: data count one, acknowledgements a half.
+    fn router_loads(&self, flows: &[Flow]) -> Vec<f64> {
+        let mut loads = vec![0.0; self.routers];
+        for (flow, ends) in flows.iter().zip(&self.ends) {
+            let Some((load, connections)) = persistent(flow) else { continue };
+            let each_bps = load.load.as_bits_per_sec() as f64 / f64::from(connections);
+            for SitePair { there, back, .. } in ends.iter().map(|pair| &self.pairs[*pair]) {
+                for (links, share) in [(there, 1.0), (back, 0.5)] {
+                    // The first queue is at the router of the sender, which works as well.
+                    let queues = links.first().into_iter().chain(links);
+                    queues.for_each(|link| loads[self.links[*link].from] += each_bps * share);
+                }
+            }
+        }
+        loads
     }
 
     /// Numbers the bundles of the pairs that have a connection which a bundle would carry.

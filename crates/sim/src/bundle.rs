@@ -72,7 +72,7 @@ pub(crate) struct Receivebox {
     foreign_before: ByteCount,
     process: Process<Seen>,
     machine: Machine,
-    /// Boundaries reported and reports given up by earlier processes of this receivebox.
+    /// Boundaries that earlier processes of this receivebox reported, and reports that they gave up.
     past: [u64; 2],
 }
 

@@ -14,10 +14,9 @@
 //!      ├── line              propagation
 //!      ├── bundle            sendbox and receivebox of core with their shaper, sessions and messages
 //!      └── metrics           integrals over time
+//!  part, parts               simulations side by side, each of a part of a network
 //! ```
 #![forbid(unsafe_code)]
-
-#[doc(hidden)]
 pub mod bench;
 mod bundle;
 mod bundle_log;
@@ -27,10 +26,13 @@ mod event;
 mod line;
 mod link;
 mod machine;
+mod media;
 mod metrics;
 pub mod network;
 mod packet;
 mod packet_log;
+mod part;
+mod parts;
 mod process;
 mod reorder;
 mod requests;
@@ -47,6 +49,8 @@ pub use self::bundle::BundleMetrics;
 pub use self::bundle_log::BundleLog;
 pub use self::metrics::{BIN_NS, Bin, FlowMeter, FlowMetrics, Integral, LinkMetrics, Observed};
 pub use self::packet_log::Owner;
+pub use self::part::Part;
+pub use self::parts::Parts;
 pub use self::requests::{Halves, INTERVAL_NS, Outcome, Requests};
 pub use self::setup::{FORWARD, LINGER, OTHERS, Place, Setup, Unsupported};
 pub use self::simulation::{

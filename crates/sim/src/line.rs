@@ -82,23 +82,50 @@ impl Line {
         packet: Packet,
         events: &mut Events,
     ) -> Timestamp {
+        let packet = self.timed(now, late_ns, packet);
+        let due = Timestamp::from_nanos(packet.queued);
+        if due < self.latest {
+            self.insert(packet);
+        } else {
+            self.packets.push_back(packet);
+        }
+        self.plan(due, events);
+        self.end_of(&packet)
+    }
+
+    /// `packet` with its exit time in [`Packet::queued`], for a line that ends in another part of the network.
+    #[inline]
+    pub fn timed(&mut self, now: Timestamp, late_ns: u64, packet: Packet) -> Packet {
         let delay_ns = self.delay_ns + late_ns + access_ns(&packet, self.ack_access_ps);
         let mut due = after(now, delay_ns);
-        if due < self.latest && self.overtakes {
-            self.insert(packet.queued_at(due.as_nanos()));
-        } else {
+        if due >= self.latest || !self.overtakes {
             due = due.max(self.latest);
             self.latest = due;
-            self.packets.push_back(packet.queued_at(due.as_nanos()));
         }
+        packet.queued_at(due.as_nanos())
+    }
+
+    /// Arrival time at the end of the link of a packet with its exit time.
+    #[inline]
+    pub fn end_of(&self, packet: &Packet) -> Timestamp {
+        Timestamp::from_nanos(packet.queued.saturating_sub(self.extra_ns))
+    }
+
+    /// Adds a packet with its exit time, from any part of the network.
+    pub fn arrive(&mut self, packet: Packet, events: &mut Events) {
+        self.insert(packet);
+        self.plan(Timestamp::from_nanos(packet.queued), events);
+    }
+
+    #[inline]
+    fn plan(&mut self, due: Timestamp, events: &mut Events) {
         if due < self.planned {
             self.planned = due;
             events.add(due, self.event);
         }
-        Timestamp::from_nanos(due.as_nanos().saturating_sub(self.extra_ns))
     }
 
-    /// Puts a packet before those that come out later.
+    /// Inserts a packet in front of the packets that come out later.
     #[cold]
     fn insert(&mut self, packet: Packet) {
         let later = self.packets.iter().rev().take_while(|other| other.queued > packet.queued);

@@ -10,7 +10,7 @@
 //! an event for each departure anyway.
 //!
 //! A packet that arrives at the instant of a departure finds the qdisc as it was before. In ns-3 a separate
-//! event, behind those of the instant, asks the qdisc for its next packet (QueueDisc::Run). The second packet
+//! event, after the other events of the instant, asks the qdisc for its next packet (QueueDisc::Run). The second packet
 //! of a burst arrives later by the first one's time on the access link, which is zero here. On a link with a
 //! device it therefore finds the departure done. The acknowledgements of a full pipe are exactly one service
 //! time apart, so this order often decides about losses.
@@ -20,7 +20,7 @@ use std::collections::VecDeque;
 use forebay_core::link::Jitter;
 use forebay_core::packet::Packet as _;
 use forebay_core::qdisc::{self, Backlog, DropReason, DropSink as _, Fifo, Qdisc};
-use forebay_core::random::{Stream, Streams};
+use forebay_core::random::{Ns3Stream, Stream, Streams};
 use forebay_core::record::Fate;
 use forebay_core::spec::SpecError;
 use forebay_core::units::{Rate, Ratio, Timestamp};
@@ -35,10 +35,13 @@ use crate::reorder::Reorder;
 use crate::server::Server;
 use crate::tcp::stack::Stack;
 
+/// Stream of the losses on link 0 in ns-3, as the back end `ns3` and `cargo xtask ns3-runs` set it.
+const LOSS_STREAM: u64 = 1000;
+
 /// The queue of a link. Most runs use first in, first out, which therefore avoids a call through a table.
 enum Queue {
     Fifo(Fifo<Packet>),
-    /// An acknowledgement replaces an earlier one that it makes needless.
+    /// An acknowledgement replaces an earlier acknowledgement that adds nothing to it.
     Filtering(Fifo<Packet>),
     Other(Box<dyn Qdisc<Packet> + Send>),
 }
@@ -89,13 +92,20 @@ struct Losses {
     is_possible: bool,
     share: f64,
     stream: Stream,
+    /// ns-3's draws instead.
+    ns3: Option<Ns3Stream>,
 }
 
 impl Losses {
-    /// Draws for every packet: the n-th packet has the same fate whatever the share was before.
+    /// Draws for every packet, so that earlier shares do not change the fate of the n-th packet.
     #[inline]
     fn is_lost(&mut self) -> bool {
-        self.is_possible && self.stream.chance(self.share)
+        let unit = match &mut self.ns3 {
+            _ if !self.is_possible => return false,
+            Some(ns3) => ns3.unit(),
+            None => self.stream.unit(),
+        };
+        unit < self.share
     }
 }
 
@@ -150,6 +160,8 @@ pub(crate) struct LinkState {
     /// A sent packet whose departure event is still to come in this instant.
     finished: Option<Packet>,
     offered_at: Option<Timestamp>,
+    /// The device has room, and the qdisc is asked behind the other events of the instant.
+    is_run_due: bool,
     is_loss_before: bool,
     losses: Losses,
     message_losses: Losses,
@@ -164,7 +176,7 @@ pub(crate) struct LinkState {
 
 impl LinkState {
     /// An idle link. `changes` holds all its changes, including walks. With `is_logged` it keeps a record of
-    /// every packet.
+    /// every packet. `run` is the seed of the run, by which ns-3 numbers its runs.
     pub fn new(
         index: u32,
         link: &scenario::Link,
@@ -172,9 +184,12 @@ impl LinkState {
         stack: &Stack,
         changes: &[scenario::Change],
         streams: &Streams,
+        run: u64,
     ) -> Result<Self, SpecError> {
-        let spec =
-            qdisc::seeded(&stack.with_defaults(&link.qdisc), streams.stream("qdisc").bits() >> 1);
+        let run = stack.is_ns3.then_some(run);
+        let seed = streams.stream("qdisc").bits() >> 1;
+        let seed = run.map_or(seed, |run| qdisc::ns3_seed(index, run));
+        let spec = qdisc::seeded(&stack.with_defaults(&link.qdisc), seed);
         if link.service.rate().is_none() {
             qdisc::check_without_rate(&spec)?;
         }
@@ -193,11 +208,13 @@ impl LinkState {
             is_possible: link.loss > Ratio::ZERO || changes.iter().any(|it| it.loss.is_some()),
             share: link.loss.as_f64(),
             stream: streams.stream("loss"),
+            ns3: run.map(|run| Ns3Stream::new(LOSS_STREAM + u64::from(index), run)),
         };
         let message_losses = Losses {
             is_possible: link.message_loss > Ratio::ZERO,
             share: link.message_loss.as_f64(),
             stream: streams.stream("message_loss"),
+            ns3: None,
         };
         let mut link = Self {
             index,
@@ -205,11 +222,12 @@ impl LinkState {
             queue_timer: Timer::STOPPED,
             device: VecDeque::with_capacity(stack.device.packets),
             device_packets: stack.device.packets,
-            server: Server::new(&link.service),
+            server: Server::new(&link.service, stack.is_ns3),
             serving: None,
             departs_at: Timestamp::ZERO,
             finished: None,
             offered_at: None,
+            is_run_due: false,
             is_loss_before: stack.device.loses_before_queue,
             losses,
             message_losses,
@@ -275,9 +293,22 @@ impl LinkState {
             self.finished = None;
             return self.leave(now, packet);
         }
+        if std::mem::take(&mut self.is_run_due) {
+            self.fill(now, events);
+            return None;
+        }
         let packet = self.serving?;
         self.serving = None;
-        self.fill(now, events);
+        if events.is_followed(now)
+            && self.is_ready(now)
+            && let Some(next) = self.device.pop_front()
+        {
+            self.serve(now, next, events);
+            self.is_run_due = true;
+            events.add(now, Event::Departure(self.index));
+        } else {
+            self.fill(now, events);
+        }
         self.leave(now, packet)
     }
 
@@ -484,7 +515,7 @@ mod tests {
         change(&mut link);
         let device = Device { packets: device_packets, ..Device::NS3 };
         let stack = Stack { device, ..Stack::NS3 };
-        LinkState::new(0, &link, false, &stack, &[], &Streams::new(1)).unwrap()
+        LinkState::new(0, &link, false, &stack, &[], &Streams::new(1), 1).unwrap()
     }
 
     fn link(device_packets: usize) -> LinkState {

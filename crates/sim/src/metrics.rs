@@ -206,6 +206,14 @@ impl FlowMeter {
         self.completed.get_or_insert(now);
     }
 
+    /// Takes what `other` has measured at the receiver up to `now`; this meter has measured at the sender.
+    pub(crate) fn take_receiver(&mut self, now: Timestamp, other: &mut Self) {
+        [&mut *self, other].into_iter().for_each(|it| it.close_bins(now));
+        self.bins.iter_mut().zip(&other.bins).for_each(|(bin, other)| bin.bytes = other.bytes);
+        (self.bin_bytes, self.received_bytes) = (other.bin_bytes, other.received_bytes);
+        self.completed = other.completed;
+    }
+
     #[inline]
     fn close_bins(&mut self, now: Timestamp) {
         while now >= self.bin_end {

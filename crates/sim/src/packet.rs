@@ -148,6 +148,11 @@ impl Packet {
         Self { tail: u64::from(self.flow()) | u64::from(sack.0) << 32, ..self }
     }
 
+    /// This packet with another number.
+    pub fn with_number(self, number: u32) -> Self {
+        Self { head: self.head & !u64::from(u32::MAX) | u64::from(number), ..self }
+    }
+
     /// This packet as another kind.
     #[inline]
     pub fn turned(self, kind: Kind) -> Self {

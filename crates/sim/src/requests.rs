@@ -1,5 +1,5 @@
-//! Requests over TCP connections. The client at B asks at scheduled times, whatever the state of its
-//! connections (open loop). The server at A answers each request with the requested number of bytes.
+//! Requests over TCP connections. The client at B sends requests at scheduled times and never waits for
+//! earlier answers (open loop). The server at A answers each request with the requested number of bytes.
 //! Connections are persistent, or each request opens its own.
 //!
 //! ```text
@@ -13,7 +13,8 @@
 //! With a connection for each request, no request waits for another one, but each begins with a handshake.
 //! All these connections are one flow of [`Traffic::Messages`].
 //!
-//! A client that plays a video asks in the same way whenever its buffer has room.
+//! A client that plays a video asks in the same way whenever its buffer has room. A live encoder writes without
+//! requests.
 //!
 //! This module drives the network from outside: its next action follows from the data that were read.
 //!
@@ -21,12 +22,17 @@
 //! [`Traffic::Messages`]: crate::network::Traffic::Messages
 
 use std::collections::VecDeque;
+use std::mem;
+use std::sync::Arc;
 
 use forebay_core::record::VideoRecord;
 use forebay_core::traffic::Request;
+use forebay_core::traffic::media::MediaRecord;
 use forebay_core::traffic::video::Video;
 use forebay_core::units::{Duration, Timestamp};
 
+use crate::media::Streaming;
+use crate::parts::Parts;
 use crate::simulation::{REQUEST_BYTES, Read, Simulation};
 use crate::video::Watching;
 
@@ -57,9 +63,11 @@ pub struct Outcome {
 #[derive(Debug)]
 struct Workload {
     start: Timestamp,
-    schedule: Vec<Request>,
-    /// Number of requests already written.
+    schedule: Arc<[Request]>,
+    /// Place of the next request.
     asked: usize,
+    /// Number of requests of the clients here.
+    wanted: usize,
     /// The persistent connections.
     connections: Vec<Connection>,
     /// The flow of messages that carries the answers, if each request has its own connection.
@@ -73,6 +81,10 @@ struct Workload {
 #[derive(Debug)]
 struct Connection {
     halves: Halves,
+    /// Whether its client is in this part of the network.
+    is_asked_here: bool,
+    /// Number of requests whose answers are not read yet.
+    unfinished: usize,
     /// Requests on their way to the server, in order.
     asked: VecDeque<Message>,
     /// Requests that the server is answering, with their answers.
@@ -95,15 +107,21 @@ struct Message {
 impl Connection {
     fn new(halves: Halves) -> Self {
         let (asked, answering) = (VecDeque::new(), VecDeque::new());
-        Self { halves, asked, answering, answered: 0, read: 0 }
-    }
-
-    fn is_busy(&self) -> bool {
-        !self.asked.is_empty() || !self.answering.is_empty()
+        let (is_asked_here, unfinished) = (true, 0);
+        Self { halves, is_asked_here, unfinished, asked, answering, answered: 0, read: 0 }
     }
 }
 
 impl Workload {
+    /// Goes on to the next request of a client here.
+    fn skip(&mut self) {
+        let is_elsewhere = |it: &Request| {
+            self.connections.get(it.connection as usize).is_some_and(|it| !it.is_asked_here)
+        };
+        let elsewhere = self.schedule[self.asked..].iter().take_while(|it| is_elsewhere(it));
+        self.asked += elsewhere.count();
+    }
+
     fn due(&self) -> Option<Timestamp> {
         self.schedule.get(self.asked).map(|request| self.start + request.at)
     }
@@ -114,10 +132,12 @@ impl Workload {
         let place = self.asked;
         let connection = &mut self.connections[self.schedule[place].connection as usize];
         let outcome = &mut self.outcomes[place];
-        (outcome.sent, outcome.queued_behind) = (Some(now), connection.is_busy());
+        (outcome.sent, outcome.queued_behind) = (Some(now), connection.unfinished > 0);
+        connection.unfinished += 1;
         let end = write(connection.halves.asks, REQUEST_BYTES);
         connection.asked.push_back(Message { place: place as u32, end });
         self.asked += 1;
+        self.skip();
     }
 
     /// Opens a connection for the next request with `open`, which takes a flow and bytes. Messages and
@@ -164,10 +184,30 @@ impl Workload {
             }
             self.outcomes[place as usize].finished = Some(now);
             self.finished += 1;
+            connection.unfinished -= 1;
             (connection.answered, connection.read) = (end, 0);
             connection.answering.pop_front();
         }
     }
+}
+
+/// A request or an answer that one end of a connection has written, for its other end in another part of the
+/// network. It arrives before the first byte of it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Note {
+    workload: usize,
+    connection: usize,
+    is_answer: bool,
+    message: Message,
+}
+
+/// The share that clients and servers have in a network that is cut.
+#[derive(Debug)]
+struct Share {
+    parts: Arc<Parts>,
+    here: usize,
+    /// Notes for each part.
+    notes: Vec<Vec<Note>>,
 }
 
 /// The client that sends the next request.
@@ -175,6 +215,7 @@ impl Workload {
 enum Asker {
     Workload(usize),
     Video(usize),
+    Media(usize),
 }
 
 /// Role of a flow of the network, with the number of its workload or video.
@@ -190,6 +231,8 @@ enum Role {
     VideoAsks(usize),
     /// The half that carries segments.
     VideoAnswers(usize),
+    /// The frames of a live encoder.
+    Media(usize),
 }
 
 /// All workloads of a network.
@@ -197,8 +240,11 @@ enum Role {
 pub struct Requests {
     workloads: Vec<Workload>,
     videos: Vec<Watching>,
+    media: Vec<Streaming>,
     /// Role of each flow of the network.
     roles: Vec<Option<Role>>,
+    /// `None`: the network is not cut.
+    share: Option<Share>,
 }
 
 impl Requests {
@@ -237,6 +283,12 @@ impl Requests {
         self.videos.push(Watching::new(video, times, connection));
     }
 
+    /// Adds a live encoder.
+    pub(crate) fn add_media(&mut self, media: Streaming) {
+        self.take(media.flow, Role::Media(self.media.len()));
+        self.media.push(media);
+    }
+
     /// Gives `flow` its role.
     fn take(&mut self, flow: usize, role: Role) {
         if self.roles.len() <= flow {
@@ -256,14 +308,94 @@ impl Requests {
         self.workloads.push(Workload {
             start: Timestamp::ZERO + start,
             asked: 0,
+            wanted: schedule.len(),
             connections,
             messages,
             outcomes: vec![Outcome::default(); schedule.len()],
             finished: 0,
             intervals: Vec::new(),
-            schedule,
+            schedule: schedule.into(),
         });
         self.workloads.len() - 1
+    }
+
+    /// The clients and servers in part `here`, before the run.
+    pub(crate) fn of_part(&self, parts: &Arc<Parts>, here: usize) -> Self {
+        let of_workload = |of: &Workload| {
+            let connection = |it: &Connection| Connection {
+                is_asked_here: parts.flows[it.halves.asks][0] == here,
+                ..Connection::new(it.halves)
+            };
+            let mut workload = Workload {
+                schedule: of.schedule.clone(),
+                connections: of.connections.iter().map(connection).collect(),
+                outcomes: of.outcomes.clone(),
+                intervals: Vec::new(),
+                ..*of
+            };
+            let connections = &workload.connections;
+            let is_here = |it: &&Request| connections[it.connection as usize].is_asked_here;
+            workload.wanted = workload.schedule.iter().filter(is_here).count();
+            workload.skip();
+            workload
+        };
+        Self {
+            workloads: self.workloads.iter().map(of_workload).collect(),
+            videos: Vec::new(),
+            media: Vec::new(),
+            roles: self.roles.clone(),
+            share: Some(Share { parts: parts.clone(), here, notes: vec![Vec::new(); parts.count] }),
+        }
+    }
+
+    /// The outcomes of all parts, in order, in the first.
+    pub(crate) fn join(mut all: Vec<Self>) -> Self {
+        let mut first = all.remove(0);
+        for other in all {
+            for (ours, theirs) in first.workloads.iter_mut().zip(other.workloads) {
+                ours.finished += theirs.finished;
+                ours.wanted += theirs.wanted;
+                let places =
+                    ours.schedule.iter().zip(ours.outcomes.iter_mut().zip(theirs.outcomes));
+                for (request, (outcome, theirs)) in places {
+                    if theirs.sent.is_some() {
+                        debug_assert!(!ours.connections[request.connection as usize].is_asked_here);
+                        *outcome = theirs;
+                    }
+                }
+                let longest = ours.intervals.len().max(theirs.intervals.len());
+                ours.intervals.resize(longest, 0);
+                ours.intervals.iter_mut().zip(theirs.intervals).for_each(|(it, more)| *it += more);
+            }
+        }
+        first
+    }
+
+    /// Exchanges the notes for part `to` with `notes`, which is empty.
+    pub(crate) fn swap_notes(&mut self, to: usize, notes: &mut Vec<Note>) {
+        self.share.iter_mut().for_each(|share| mem::swap(&mut share.notes[to], notes));
+    }
+
+    /// Takes a note from another part.
+    pub(crate) fn learn(&mut self, note: Note) {
+        let connection = &mut self.workloads[note.workload].connections[note.connection];
+        let messages =
+            if note.is_answer { &mut connection.answering } else { &mut connection.asked };
+        messages.push_back(note.message);
+    }
+
+    /// Notes the new messages of a connection for its other end if that is in another part: requests for the
+    /// server, or answers for the client.
+    fn note(&mut self, workload: usize, connection: usize, is_answer: bool) {
+        let Some(Share { parts, here, notes }) = &mut self.share else { return };
+        let ends = &mut self.workloads[workload].connections[connection];
+        let flow = if is_answer { ends.halves.answers } else { ends.halves.asks };
+        let to = parts.flows[flow][1];
+        if to != *here {
+            let messages = if is_answer { &mut ends.answering } else { &mut ends.asked };
+            let note = |message| Note { workload, connection, is_answer, message };
+            notes[to].extend(messages.drain(..).map(note));
+        }
     }
 
     /// Runs `simulation` to `until`, at most to its end, and sends the requests due until then.
@@ -273,7 +405,9 @@ impl Requests {
             let due = workloads.filter_map(|(n, it)| Some((it.due()?, Asker::Workload(n))));
             let videos = self.videos.iter().enumerate();
             let videos = videos.filter_map(|(n, it)| Some((it.due()?, Asker::Video(n))));
-            let next = due.chain(videos).min().filter(|(due, _)| *due <= until);
+            let media = self.media.iter().enumerate();
+            let media = media.filter_map(|(n, it)| Some((it.due()?, Asker::Media(n))));
+            let next = due.chain(videos).chain(media).min().filter(|(due, _)| *due <= until);
             let pause = next.map_or(until, |(due, _)| due);
             match (simulation.run_until_read(pause), next) {
                 (Some(read), _) => self.on_read(simulation, read),
@@ -288,10 +422,18 @@ impl Requests {
     fn ask(&mut self, simulation: &mut Simulation, due: Timestamp, asker: Asker) {
         match asker {
             Asker::Video(video) => self.videos[video].ask(due, writer(simulation)),
-            Asker::Workload(workload) => {
-                let workload = &mut self.workloads[workload];
+            Asker::Media(media) => {
+                let state = simulation.source_state(self.media[media].flow);
+                self.media[media].capture(due, state, writer(simulation));
+            }
+            Asker::Workload(number) => {
+                let workload = &mut self.workloads[number];
                 match workload.messages {
-                    None => workload.ask(due, writer(simulation)),
+                    None => {
+                        let connection = workload.schedule[workload.asked].connection as usize;
+                        workload.ask(due, writer(simulation));
+                        self.note(number, connection, false);
+                    }
                     Some(flow) => {
                         workload.open(due, flow, |flow, bytes| simulation.open(flow, bytes));
                     }
@@ -306,6 +448,7 @@ impl Requests {
         match role {
             Role::Asks { workload, connection } => {
                 self.workloads[workload].hear(connection, number, writer(simulation));
+                self.note(workload, connection, true);
             }
             Role::Answers { workload, connection } => {
                 self.workloads[workload].read(now, connection, number);
@@ -313,6 +456,7 @@ impl Requests {
             Role::Messages(workload) => self.workloads[workload].finish(now, number as usize),
             Role::VideoAsks(video) => self.videos[video].hear(number, writer(simulation)),
             Role::VideoAnswers(video) => self.videos[video].read(now, number),
+            Role::Media(media) => self.media[media].read(now, number),
         }
     }
 
@@ -325,9 +469,17 @@ impl Requests {
         }
     }
 
+    /// The frames of the live encoder on flow `flow`; `None` if the flow carries none.
+    pub fn media(&self, flow: usize) -> Option<&MediaRecord> {
+        match self.roles.get(flow).copied().flatten()? {
+            Role::Media(media) => Some(self.media[media].record()),
+            _ => None,
+        }
+    }
+
     /// Number of scheduled requests that are not finished.
     pub fn unfinished(&self) -> usize {
-        self.workloads.iter().map(|it| it.schedule.len() - it.finished).sum()
+        self.workloads.iter().map(|it| it.wanted - it.finished).sum()
     }
 
     /// Outcomes of the requests of `workload`, in the order of its schedule. Panics if there is no such

@@ -5,6 +5,7 @@
 //! have the same next step, so a line needs no look-up. A link needs one only if its packets part ways.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use forebay_core::link::Service;
 use forebay_core::spec::SpecError;
@@ -16,6 +17,7 @@ use crate::event::Event;
 use crate::line::Line;
 use crate::network::{Hop, Network};
 use crate::packet::mix;
+use crate::parts::Parts;
 
 /// The next step of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -24,6 +26,8 @@ pub(crate) enum Step {
     Deliver,
     /// Onto a delay line.
     Line(u32),
+    /// Onto a delay line that may end in another part of the network.
+    Cut(u32),
     /// To a link.
     Link(u32),
     /// To one of several steps.
@@ -117,11 +121,13 @@ pub(crate) struct Routes {
     pub spreads: Vec<Spread>,
     /// The queues that have classes, or whose link clears the ECN field.
     pub classes: Vec<(Step, Classes)>,
+    /// The parts of the network, if it is cut.
+    parts: Option<Arc<Parts>>,
 }
 
 impl Routes {
     /// An empty set of routes. Refuses classes that the simulator's packets cannot have.
-    pub fn new(network: &Network) -> Result<Self, SpecError> {
+    pub fn new(network: &Network, parts: Option<&Arc<Parts>>) -> Result<Self, SpecError> {
         let elements =
             Elements { links: network.links.len() as u32, bundles: network.bundles.len() as u32 };
         let links = network.links.iter().map(|link| (&link.name, &link.qdisc, link.clears_ecn));
@@ -136,7 +142,7 @@ impl Routes {
             classes.extend(found.map(|found| (queue, found)));
         }
         let lines_of = vec![Vec::new(); network.links.len()];
-        Ok(Self { elements, lines_of, classes, ..Self::default() })
+        Ok(Self { elements, lines_of, classes, parts: parts.cloned(), ..Self::default() })
     }
 
     /// The number of the route `hops`; equal routes have the same number.
@@ -276,7 +282,15 @@ impl Routes {
             }
             self.lines.push(line);
         }
-        Step::Line(found)
+        let is_inside = |parts: &Arc<Parts>| link.is_some_and(|it| !parts.cuts(it as usize));
+        if self.parts.as_ref().is_none_or(is_inside) { Step::Line(found) } else { Step::Cut(found) }
+    }
+
+    /// The link before each delay line; `None` for mere propagation.
+    pub fn links_of_lines(&self) -> Vec<Option<u32>> {
+        let mut links = vec![None; self.lines.len()];
+        self.line_numbers.iter().for_each(|((link, ..), line)| links[*line as usize] = *link);
+        links
     }
 }
 

@@ -17,11 +17,12 @@ pub(crate) enum Server {
 }
 
 impl Server {
-    /// An idle server; a trace begins at time zero.
-    pub fn new(service: &link::Service) -> Self {
+    /// An idle server; a trace begins at time zero. With `rounds` each service time is rounded to whole
+    /// nanoseconds, as in ns-3 (DataRate::CalculateBytesTxTime).
+    pub fn new(service: &link::Service, rounds: bool) -> Self {
         match service {
             link::Service::Unlimited => Self::Unlimited,
-            link::Service::Rate(rate) => Self::Rate(RateServer::new(*rate)),
+            link::Service::Rate(rate) => Self::Rate(RateServer::new(*rate, rounds)),
             link::Service::Trace(_) => {
                 let server = link::Server::new(service.clone(), Timestamp::ZERO);
                 Self::Trace(TraceServer { server: Box::new(server), ready_at: None })
@@ -54,7 +55,8 @@ impl Server {
 
     /// Sends packets at `rate` from now on; the packet in transmission is not affected.
     pub fn set_rate(&mut self, rate: Rate) {
-        *self = Self::Rate(RateServer::new(rate));
+        let rounds = matches!(self, Self::Rate(server) if server.rounds);
+        *self = Self::Rate(RateServer::new(rate, rounds));
     }
 }
 
@@ -83,11 +85,12 @@ impl TraceServer {
 /// Nanoseconds per second.
 const NANOS_PER_SEC: u64 = 1_000_000_000;
 
-/// A transmitter of constant rate. Service times are whole nanoseconds with the remainder carried, so that a
-/// busy server keeps its rate.
+/// A transmitter of constant rate. Service times are whole nanoseconds. The remainder is carried, so that a
+/// busy server keeps its rate, or rounded.
 #[derive(Debug)]
 pub(crate) struct RateServer {
     rate: Rate,
+    rounds: bool,
     /// Carried part of a nanosecond, in bit nanoseconds per second, below the rate.
     carry: u64,
     /// Last departure.
@@ -99,9 +102,9 @@ pub(crate) struct RateServer {
 }
 
 impl RateServer {
-    const fn new(rate: Rate) -> Self {
+    const fn new(rate: Rate, rounds: bool) -> Self {
         let free_at = Timestamp::ZERO;
-        Self { rate, carry: 0, free_at, len: 0, service_ns: 0, remainder: 0 }
+        Self { rate, rounds, carry: 0, free_at, len: 0, service_ns: 0, remainder: 0 }
     }
 
     fn send(&mut self, now: Timestamp, len: u16) -> Timestamp {
@@ -115,6 +118,10 @@ impl RateServer {
             self.len = len;
             self.service_ns = work.checked_div(rate).unwrap_or(u64::MAX);
             self.remainder = work.checked_rem(rate).unwrap_or(0);
+            if self.rounds {
+                self.service_ns += u64::from(2 * self.remainder >= rate && rate > 0);
+                self.remainder = 0;
+            }
         }
         self.carry += self.remainder;
         let is_due = self.carry >= self.rate.as_bits_per_sec();

@@ -250,7 +250,7 @@ fn delay_follows_the_trace_in_order() {
         for (at_ms, record) in &all {
             let expected = match at_ms {
                 0..1000 => 80,
-                // Those of before are on their way up to 1080 ms.
+                // Packets from before the change arrive until 1080 ms.
                 1000..1080 => continue,
                 1080..2000 => 5,
                 2000..3000 => later_ms,

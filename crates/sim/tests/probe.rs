@@ -102,7 +102,7 @@ fn observed_over(path: &Dumbbell, network: Network) -> Observed {
                 at: now,
                 flow,
                 srtt: Duration::from_secs_f64(srtt_ms / 1e3),
-                acked: ByteCount::new(state.delivered_bytes),
+                acked: ByteCount::new(state.delivered_bytes.unwrap_or(0)),
                 sent,
                 resent: state.retransmissions,
                 busy: since_start(now),

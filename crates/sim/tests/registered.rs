@@ -15,7 +15,7 @@ const MS: Duration = Duration::from_millis(1);
 /// A flow that always has data.
 const GREEDY: Traffic = Traffic::Source(Source::Greedy { bytes: None });
 
-/// Sends at a quarter of the link's rate, whatever happens.
+/// Always sends at a quarter of the link's rate.
 struct Quarter;
 
 impl CongestionControl for Quarter {

@@ -1,4 +1,4 @@
-//! Loss repair of the stacks, end to end. Changes of the loss rate cause losses at set times.
+//! Loss repair of the TCP stacks, end to end. A test changes the link's loss rate at set times to cause losses.
 
 use forebay_core::spec::{Spec, Value};
 use forebay_core::traffic::Source;
@@ -8,7 +8,7 @@ use forebay_sim::{Change, Dumbbell, Flow, FlowMetrics, Simulation, Stack, Tcp};
 /// Payload bytes of a segment.
 const MSS: u64 = 1448;
 
-/// 16 Mbit/s, 40 ms, a deep queue: a full segment of Ethernet takes 0.757 ms.
+/// One flow over 16 Mbit/s and 40 ms with a deep queue. A full segment takes 0.757 ms on the link.
 fn dumbbell(cc: Spec, segments: Option<u64>, stack: Stack) -> Dumbbell {
     let bytes = segments.map(|segments| ByteCount::new(segments * MSS));
     let source = Source::Greedy { bytes };
@@ -44,7 +44,7 @@ fn window(segments: u64) -> Spec {
     Spec::named("const").with("cwnd", Value::Text(format!("{}B", segments * MSS)))
 }
 
-/// Linux with loss detection by counting duplicates alone (RFC 6675).
+/// Linux that detects losses only by counting duplicate acknowledgements (RFC 6675).
 const BY_COUNT: Stack = Stack {
     tcp: Tcp { rack: false, tlp: false, frto: false, undo: false, dsack: false, ..Tcp::LINUX },
     ..Stack::LINUX
@@ -60,8 +60,8 @@ fn lost_tail_costs_two_rtts_without_timeout() {
         run(&plan)
     };
     let metrics = lose(Stack::LINUX);
-    // The last acknowledgement arrives at 89.5 ms, and the probe leaves 2 SRTT + 2 ms later. Its
-    // answer takes a round trip, and the repair of the other two takes half of one.
+    // The last acknowledgement arrives at 89.5 ms, and the tail loss probe leaves 2 SRTT + 2 ms later. Its
+    // answer takes a round trip. The other two segments then take half a round trip to the receiver.
     assert_eq!((metrics.total_rtos_l4, metrics.total_retransmissions_l4), (0, 3));
     let expected_ms = 89.5 + 2.0 * 40.8 + 2.0 + 1.5 * 40.8 + 2.0;
     assert!((ms(&metrics) - expected_ms).abs() < 3.0, "{} {expected_ms}", ms(&metrics));
@@ -78,7 +78,7 @@ fn lost_retransmissions_cost_no_timeout_while_delivering() {
         run(&plan)
     };
     let (by_time, by_count) = (lose(Stack::LINUX), lose(BY_COUNT));
-    // Every twentieth repair is lost: about 60 timeouts if no other signal shows it.
+    // The link loses every twentieth retransmission: about 60 timeouts if the sender has no other signal.
     assert!(by_count.total_rtos_l4 > 20, "{by_count:?}");
     assert_eq!(by_time.total_rtos_l4, 0, "{by_time:?}");
     let (faster, slower) = (by_time.received_bytes, by_count.received_bytes);
@@ -87,8 +87,8 @@ fn lost_retransmissions_cost_no_timeout_while_delivering() {
 
 #[test]
 fn timeout_from_longer_path_is_undone() {
-    // The path grows from 40 to 1000 ms. A probe is sent and then the timer of 45 + 200 ms expires,
-    // although nothing is lost. The receiver's window of 60 segments just filled the path.
+    // The round trip grows from 40 to 1000 ms. The sender sends a probe, and then its timer of 45 + 200 ms
+    // expires, although nothing is lost. Before, the receiver's window of 60 segments just filled the path.
     let delay = |stack| {
         let mut plan = dumbbell(Spec::named("cubic"), Some(2000), stack);
         plan.stack.tcp.receive_buffer = 60 * MSS;
@@ -110,8 +110,8 @@ fn timeout_from_longer_path_is_undone() {
 
 #[test]
 fn reordering_within_quarter_rtt_costs_no_retransmissions() {
-    // Every half second the path is 3 ms shorter each way for a while: packets sent then overtake
-    // earlier ones.
+    // Every half second the path becomes 3 ms shorter each way for 100 ms: new packets overtake earlier
+    // packets.
     let reorder = |stack| {
         let mut plan = dumbbell(window(60), None, stack);
         let change = |at_ms: u64, rtt_ms: u64| Change {

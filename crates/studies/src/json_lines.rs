@@ -1,4 +1,4 @@
-//! Files with one JSON object a line, to which programs that may be killed append.
+//! Files with one JSON object per line. A program may be killed while it appends.
 
 use std::fs::{self, File};
 use std::io::{self, Write as _};

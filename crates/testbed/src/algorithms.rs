@@ -1,8 +1,8 @@
 //! Congestion controls that a run registers: an agent for algorithms in user space, and a program
 //! that holds algorithms in the kernel.
 //!
-//! Names of congestion controls hold for the whole machine, whatever the namespace. So a run uses
-//! its own names. An agent of the user, with the usual `fb_NAME`, keeps its name and its
+//! Names of congestion controls apply to all network namespaces of the machine. So a run uses its
+//! own names. An agent of the user, with the usual `fb_NAME`, keeps its name and its
 //! connections. The next run need not wait until the kernel has released the last run's names.
 
 use std::sync::atomic::{AtomicU32, Ordering};

@@ -104,7 +104,7 @@ impl Crowd {
         Ok(Self { door, clients, is_over, thread: Some(thread) })
     }
 
-    /// Address to which the clients connect.
+    /// Address that the clients connect to.
     pub fn door(&self) -> &Door {
         &self.door
     }

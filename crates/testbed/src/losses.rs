@@ -5,11 +5,11 @@ use forebay_host::daemon::status::Status;
 /// Losses of a box that no fault explains.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Losses {
-    /// Rows of the trace.
+    /// Rows that the trace lacks.
     pub rows: u64,
-    /// Packets, in the rings of its ports.
+    /// Packets lost in the rings of the box's ports.
     pub packets: u64,
-    /// Boundaries, between the receivebox's program and its process.
+    /// Boundaries lost between the receivebox's BPF program and its process.
     pub boundaries: u64,
     /// Times that the box handed its traffic back to the kernel because it could not keep up.
     pub hand_backs: u64,
@@ -30,13 +30,13 @@ impl Losses {
         }
     }
 
-    /// These losses for a box that was frozen and continues. The packets in its rings may make it hand
-    /// its traffic back to the kernel once more, at an unpredictable time.
+    /// Losses of a box that continues after a freeze, without hand-backs. The packets in its rings may
+    /// make it hand back once more, at an unpredictable time.
     pub fn explained_by_a_freeze(self) -> Self {
         Self { hand_backs: 0, ..self }
     }
 
-    /// Adds the losses between two answers of a box.
+    /// Adds the losses that a box counted between two status answers.
     pub fn add_since(&mut self, before: Self, after: Self) {
         self.rows += after.rows.saturating_sub(before.rows);
         self.packets += after.packets.saturating_sub(before.packets);

@@ -19,8 +19,8 @@ use forebay_host::offload::{self, Offload};
 use forebay_host::port::{Direction, PacketPort, Port};
 use forebay_scenario::{Upset, UpsetKind};
 
-/// Offloads that [`UpsetKind::OffloadsOn`] switches on: those of a veth. Towards the link there is no
-/// checksum offload: the emulator is a wire and would carry unfinished packets as they are.
+/// Offloads of a veth that [`UpsetKind::OffloadsOn`] switches on. Towards the link, checksum offload stays off: the
+/// emulator is a wire and would carry packets with unfinished checksums.
 const OFFLOADS: [(&str, Offload); 7] = [
     ("lan", Offload::TxChecksum),
     ("lan", Offload::Gso),
@@ -158,7 +158,7 @@ fn lines(pair: usize, upset: &Upset) -> Vec<String> {
 }
 
 /// Acts as another program that sets the rate of each TBF below the root of the box's WAN device. A device
-/// without a TBF stays as it is.
+/// without a TBF stays unchanged.
 fn foreign_tc(sites: &PairSites, right: bool, rate: Rate) -> Result<(), TestbedError> {
     let (place, namespace) = box_of(sites, right);
     let show = || Command::new("tc").args(["qdisc", "show", "dev", "wan"]).output();

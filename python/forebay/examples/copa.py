@@ -32,7 +32,7 @@ SAME_DIRECTION = 3
 DOUBLING = 2
 #: Largest window, relative to the recent delivery rate times the base.
 GROWTH = 1.25
-#: Interval between measurements of the base (s), and the window then, as a share of the one that fills the path.
+#: Interval between measurements of the base (s), and the window then, as a share of the window that fills the path.
 DRAIN_EVERY_S = 10.0
 DRAIN_SHARE = 0.95
 #: Round trips until a drain has emptied the queue, and round trips of measurement after that.
@@ -199,7 +199,7 @@ class Copa:
             self.window = DRAIN_SHARE * self.drain_rate * self.base_s
 
     def drain(self, now_s, loop_s, rtt_s, target):
-        """Keeps the window below the one that fills the path, and measures the base."""
+        """Keeps the window too small to fill the path, and measures the base."""
         for_s = now_s - self.drain_began_s
         if for_s < DRAIN_SETTLES * loop_s:
             return

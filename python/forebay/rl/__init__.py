@@ -8,8 +8,19 @@ libraries.
 
 Observations are float32 of shape ``(history, 14)``, with the newest row last. A row has the seven values of ``FEATURES``,
 dimensionless and within their bounds. After them follows a 1 for each known value and a 0 for each unknown one. Rows
-before the first decision are 0. Actions ``a`` are float32 of shape ``(1,)``, -1 to 1, and multiply the window or rate by
-``2**a``. The end of a plan's time is a truncation; nothing terminates.
+before the first decision are 0. The values describe the time since the last decision:
+
+- ``delivery_share``: delivery rate over send rate;
+- ``queueing``: mean round trip over the minimum, minus 1;
+- ``rtt_slope``: growth of the mean round trip over the row's time;
+- ``loss``: bytes lost over bytes acknowledged or lost;
+- ``marked``: bytes marked CE over bytes acknowledged;
+- ``in_flight``: bytes in flight over the window;
+- ``log_rate``: log2 of the segments delivered in a minimum round trip, over 10.
+
+Actions ``a`` are float32 of shape ``(1,)``, -1 to 1, and multiply the window or rate by ``2**a``. A window that is less
+than half full does not grow, and the least window is two segments. The end of a plan's time is a truncation; nothing
+terminates.
 
 An episode depends only on its scenario, its seed and the actions, byte for byte, for any number of threads.
 

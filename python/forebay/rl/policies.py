@@ -30,10 +30,19 @@ _OPSET, _IR_VERSION = 17, 8
 class Policy:
     """A policy from an ONNX file. It runs in Rust without onnxruntime, as in simulator, sendbox and agent.
 
-    From now on plans that name this file use its current content.
+    From now on plans that name this file use its current content. A file is ONNX of opset 13 to 28, with at most 8 MiB,
+    256 operators and 4,194,304 multiplications per evaluation. Its one float32 input has ``history * 14`` numbers in any
+    fixed shape, and its one float32 output is the action. The operators are
+
+    - ``Gemm`` and ``MatMul`` with constant weights, ``transA`` 0;
+    - ``Add``, ``Sub``, ``Mul`` and ``Div`` of equal shapes, or if one shape is the end of the other;
+    - ``Relu``, ``Tanh``, ``Sigmoid``, and ``Clip`` with constant bounds;
+    - ``Softmax`` and ``LayerNormalization`` over the last axis;
+    - ``Concat``, ``Identity``, ``Flatten`` and ``Reshape`` with constant shapes;
+    - ``GRU``: forward, ``linear_before_reset`` 1, from zeros at each decision.
 
     Args:
-        file: A file from ``export``, or any file that ``docs/research/train-a-policy.md`` allows.
+        file: A file from ``export``, or from another program within these limits.
 
     Raises:
         InputError: The file cannot be read or is not allowed. The message names the node and the allowed content.

@@ -31,7 +31,7 @@ enum Kind {
     Deb,
     /// The files of `make install`, with programs that need no shared libraries.
     Archive,
-    /// For Fedora and similar systems, with such a `forebay`.
+    /// For Fedora and similar systems, with a `forebay` that needs no shared libraries.
     Rpm,
     /// An OCI image: a Debian with `forebay`.
     Image,
@@ -206,8 +206,8 @@ impl Sources {
         }
     }
 
-    /// Builds the programs and returns their folder. It has its own folder, because with these flags cargo would
-    /// rebuild all that other chores have built.
+    /// Builds the programs and returns their folder. The folder is separate: with these flags cargo would
+    /// rebuild the results of other chores.
     fn build(&self) -> Result<PathBuf> {
         let Options { profile, kind, .. } = &self.options;
         let (triple, target) = (triple(), self.folder().join("build"));
@@ -343,7 +343,8 @@ fn sbom_of(program: &str) -> String {
     format!("{program}.cdx.json")
 }
 
-/// Compiler flags that keep paths of this machine out of a program; `flag` is the one that replaces a path.
+/// Compiler flags that keep paths of this machine out of a program; `flag` is the compiler's option that
+/// replaces a path.
 fn mapped_flags(repository: &Path, flag: &str) -> Result<[String; 2]> {
     let home = std::env::var_os("CARGO_HOME").map(PathBuf::from);
     let home = home.or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".cargo")));
@@ -394,7 +395,7 @@ pub fn text_of(command: &mut Command) -> Result<String> {
     Ok(String::from_utf8(output.stdout)?)
 }
 
-/// Removes a folder with all that is in it, if it is there.
+/// Removes a folder with its contents, if it exists.
 pub fn remove(folder: &Path) -> Result<()> {
     if folder.exists() {
         std::fs::remove_dir_all(folder).with_context(|| folder.display().to_string())?;
@@ -465,10 +466,12 @@ mod tests {
 
     #[test]
     fn rpm_packs_every_installed_file() {
-        // A program that writes a page if called for manual pages, and nothing as completions.
+        // A program that writes a page if called for manual pages, and nothing as completions. It fails next to the
+        // laboratory of an earlier build.
         let script = r#"
             set -f; root=$(mktemp -d); trap 'rm -r "$root"' EXIT
-            printf '#!/bin/sh\n[ "$1" = completions ] || { mkdir -p "$3"; : >"$3/forebay.1"; }\n' >"$root/program"
+            : >"$root/forebay-experiments"
+            printf '#!/bin/sh\n[ ! -e "${0%%/*}/forebay-experiments" ] || exit 1\n[ "$1" = completions ] || { mkdir -p "$3"; : >"$3/forebay.1"; }\n' >"$root/program"
             chmod +x "$root/program"
             sh packaging/install.sh "$root/program" /usr "$root/made"
             packed=$(sed -n '/^%files/,/^$/s,^/,/,p' packaging/rpm/forebay.spec)

@@ -2,12 +2,14 @@
 
 mod plan;
 
-use std::iter;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::process::{Command, ExitCode, Stdio};
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
+use std::{iter, thread};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
 use forebay_lab::backend;
 use forebay_lab::judge::{Claims, Judged, PlanClaims, table};
 use forebay_lab::output::text_table;
@@ -93,8 +95,10 @@ impl Clock {
     }
 }
 
-/// Runs the parts that `arguments` select, and writes the results of all claims after each part. Exit code 1 unless
-/// every selected claim is met, 2 if the arguments are wrong, 3 if work is left: another call continues it.
+/// Runs the parts that `arguments` select, and writes the results of all claims at the end; `--minutes 0` writes the
+/// results of a call that was stopped. Without names, parts keep the rows that the same sources gave on another machine.
+/// Exit code 1 unless every claim judged here is met, 2 if the arguments are wrong, 3 if work is left: another call
+/// continues it.
 pub fn evaluate(arguments: &[String]) -> Result<ExitCode> {
     let arguments = match Arguments::parse(arguments) {
         Ok(arguments) => arguments,
@@ -122,24 +126,35 @@ pub fn evaluate(arguments: &[String]) -> Result<ExitCode> {
         println!("{}", listed(parts.iter().filter(|part| is_wanted(part))));
         return Ok(ExitCode::SUCCESS);
     }
-    let mut clock = Clock::of(arguments.minutes);
-    let mut judged: Vec<Vec<Judged>> = parts.iter().map(|part| part.judge(parts.iter())).collect();
-    write_results(&judged)?;
-    for place in 0..parts.len() {
-        if is_wanted(&parts[place]) && parts[place].left.runs > 0 {
-            eprintln!("== {}", parts[place].name());
-            parts[place].advance(&mut |minutes| clock.allows(minutes))?;
-            // Claims about these runs may also exist on the plan's other back end.
-            for (part, judged) in parts.iter().zip(&mut judged) {
-                if part.is_called(parts[place].subject()) {
-                    *judged = part.judge(parts.iter());
-                }
-            }
-            write_results(&judged)?;
-        }
+    let kept = Kept::read()?;
+    // A named part is run again.
+    for part in parts.iter_mut().filter(|part| arguments.only.is_empty() && kept.has(part)) {
+        part.left = Left::default();
     }
-    figures::draw()?;
-    let wanted = || parts.iter().zip(&judged).filter(|(part, _)| is_wanted(part));
+    let clock = Mutex::new(Clock::of(arguments.minutes));
+    let is_left = |part: &PlanPart<'_>| is_wanted(part) && part.left.runs > 0;
+    // Simulations are the same on a busy machine. At idle priority they use the time that emulations leave.
+    let (mut simulated, emulated): (Vec<_>, Vec<_>) =
+        parts.iter_mut().filter(|part| is_left(part)).partition(|part| part.is_simulated());
+    // Trials of cost need the whole machine.
+    let (mut costs, mut emulated): (Vec<_>, Vec<_>) =
+        emulated.into_iter().partition(|part| part.measures_cost());
+    thread::scope(|scope| {
+        let simulations = scope.spawn(|| advance(&mut simulated, &clock));
+        advance(&mut emulated, &clock)?;
+        simulations.join().map_err(|_| anyhow!("a simulation panicked"))?
+    })?;
+    advance(&mut costs, &clock)?;
+    let judged: Vec<Vec<Judged>> = parts.iter().map(|part| part.judge(parts.iter())).collect();
+    write_results(&parts, &judged, &kept)?;
+    let is_whole = arguments.only.is_empty() && parts.iter().all(|part| part.left.runs == 0);
+    if is_whole {
+        figures::figures(&["--measure".into()])?
+    } else {
+        figures::draw()?
+    }
+    let is_made = |part: &PlanPart<'_>| is_wanted(part) && !kept.has(part);
+    let wanted = || parts.iter().zip(&judged).filter(|(part, _)| is_made(part));
     let found = || wanted().flat_map(|(_, judged)| judged);
     found().filter_map(Judged::complaint).for_each(|complaint| println!("{complaint}"));
     println!("{} ({RESULTS})", table::counts(found()));
@@ -185,16 +200,100 @@ fn listed<'a>(parts: impl Iterator<Item = &'a PlanPart<'a>>) -> String {
     text_table(&["part", "runs left at most", "minutes"].map(String::from), &rows)
 }
 
-fn write_results(judged: &[Vec<Judged>]) -> Result<()> {
+/// Makes the missing runs of `parts` in turn.
+fn advance(parts: &mut [&mut PlanPart<'_>], clock: &Mutex<Clock>) -> Result<()> {
+    parts.iter_mut().try_for_each(|part| {
+        eprintln!("== {}", part.name());
+        let allows = |minutes| clock.lock().unwrap_or_else(PoisonError::into_inner).allows(minutes);
+        part.advance(&mut { allows })
+    })
+}
+
+/// Rows of [`RESULTS`] that an evaluation of the same sources wrote on another machine, by part.
+#[derive(Debug, Default)]
+struct Kept(BTreeMap<String, Vec<String>>);
+
+impl Kept {
+    fn read() -> Result<Self> {
+        let read = |path| std::fs::read_to_string(path).unwrap_or_default();
+        let page = read(PAGE);
+        let is_same = page.contains(&sources("sim")?) && page.contains(&sources("emu")?);
+        Ok(if is_same { Self::of(&read(RESULTS)) } else { Self::default() })
+    }
+
+    /// The rows of plans that were run to their end.
+    fn of(results: &str) -> Self {
+        let mut rows: BTreeMap<String, Vec<String>> = BTreeMap::new();
+        for row in results.lines().skip(1) {
+            if let [plan, back_end, _] = row.splitn(3, ',').collect::<Vec<_>>()[..] {
+                rows.entry(format!("{plan}@{back_end}")).or_default().push(row.into());
+            }
+        }
+        let subject = |part: &str| part.split('@').next().unwrap_or(part).to_string();
+        let is_unfinished = |row: &String| row.contains(NOT_RUN);
+        let unfinished: BTreeSet<String> = (rows.iter())
+            .filter(|(_, rows)| rows.iter().any(is_unfinished))
+            .map(|(part, _)| subject(part))
+            .collect();
+        rows.retain(|part, _| !unfinished.contains(&subject(part)));
+        Self(rows)
+    }
+
+    /// Whether the rows stand for the part, which has no run in [`OUT`].
+    fn has(&self, part: &PlanPart<'_>) -> bool {
+        part.is_empty() && self.0.contains_key(&part.name())
+    }
+}
+
+/// Words of a row without a run.
+const NOT_RUN: &str = ",not shown: not run,";
+
+/// The folder of the plan in a row, and the place of the verdict among met, failed, open, not shown and reported.
+fn folder_and_verdict(row: &str) -> (&str, usize) {
+    let words = [",met,", ",failed,", ",open,", ",not shown: ", ",reported,"];
+    // The first verdict in a row counts; a verdict from an earlier run may follow.
+    let at = |it: &usize| row.find(words[*it]).unwrap_or(row.len());
+    (row.split('/').next().unwrap_or(row), (0..words.len()).min_by_key(at).unwrap_or(0))
+}
+
+fn write_results(parts: &[PlanPart<'_>], judged: &[Vec<Judged>], kept: &Kept) -> Result<()> {
     let date = Command::new("date").args(["-u", "+%F"]).output()?.stdout;
-    let (date, claims) = (String::from_utf8_lossy(&date), judged.iter().flatten());
+    let head = table::csv(iter::empty());
+    let mut results = head.clone();
+    for (part, judged) in parts.iter().zip(judged) {
+        match kept.0.get(&part.name()).filter(|_| kept.has(part)) {
+            Some(rows) => rows.iter().for_each(|row| results.extend([row.as_str(), "\n"])),
+            None => results.push_str(&table::csv(judged.iter())[head.len()..]),
+        }
+    }
     let page = TEMPLATE
-        .replace("{date}", date.trim())
+        .replace("{date}", String::from_utf8_lossy(&date).trim())
         .replace("{sim}", &sources("sim")?)
         .replace("{emu}", &sources("emu")?)
-        .replace("{counts}", &table::counts_by_folder(claims.clone()));
-    std::fs::write(RESULTS, table::csv(claims)).context(RESULTS)?;
+        .replace("{counts}", &counts_by_folder(results.lines().skip(1).map(folder_and_verdict)));
+    std::fs::write(RESULTS, &results).context(RESULTS)?;
     std::fs::write(PAGE, page).context(PAGE)
+}
+
+/// Number of claims by verdict, in markdown: a row for each folder of plans, and one for all. `verdicts` are a folder and
+/// the place of a verdict each.
+fn counts_by_folder<'a>(verdicts: impl Iterator<Item = (&'a str, usize)>) -> String {
+    let (mut folders, mut all): (Vec<(&str, [usize; 5])>, [usize; 5]) = (Vec::new(), [0; 5]);
+    for (folder, verdict) in verdicts {
+        let place = folders.iter().position(|(name, _)| *name == folder).unwrap_or_else(|| {
+            folders.push((folder, [0; 5]));
+            folders.len() - 1
+        });
+        folders[place].1[verdict] += 1;
+        all[verdict] += 1;
+    }
+    folders.push(("all", all));
+    let head = "| plans | met | failed | open | not shown | reported | all |\n|---|---|---|---|---|---|---|\n";
+    let row = |(name, counts): &(&str, [usize; 5])| {
+        let cells = counts.map(|count| count.to_string()).join(" | ");
+        format!("| {name} | {cells} | {} |\n", counts.iter().sum::<usize>())
+    };
+    head.to_string() + &folders.iter().map(row).collect::<String>()
 }
 
 /// The digest in results of `backend` from a program with these sources.
@@ -203,9 +302,14 @@ fn sources(backend: &str) -> Result<String> {
 }
 
 /// The document that `forebay` printed for `name`; `Null` if it refuses the arguments or keeps printing none.
+/// Simulations run at idle priority.
 pub fn printed(name: &str, arguments: &[&str], out: &Path) -> Result<Value> {
+    let is_simulated = arguments.windows(2).any(|pair| pair == ["--backend", "sim"]);
+    let idle: &[&str] = if is_simulated { &["chrt", "--idle", "0"] } else { &["env"] };
     for _ in 0..ATTEMPTS {
-        let output = Command::new(FOREBAY)
+        let output = Command::new(idle[0])
+            .args(&idle[1..])
+            .arg(FOREBAY)
             .args(arguments)
             .arg("--json")
             .arg("--out")
@@ -259,17 +363,29 @@ mod tests {
         let read = |path| std::fs::read_to_string(crate::repository().join(path)).unwrap();
         let (results, page) = (read(RESULTS), read(PAGE));
         let rows = results.strip_prefix(&table::csv(iter::empty())).expect("the head of today");
-        let words = [",met,", ",failed,", ",open,", ",not shown: ", ",reported,"];
-        // The first verdict in a row counts; a verdict from an earlier run may follow.
-        let of =
-            |row: &str| (0..words.len()).min_by_key(|it| row.find(words[*it]).unwrap_or(row.len()));
-        let verdicts =
-            [0, 1, 2, 3, 4].map(|it| rows.lines().filter(|row| of(row) == Some(it)).count());
-        let all = rows.lines().count();
-        assert!(all > 0 && verdicts.iter().sum::<usize>() == all, "{verdicts:?} of {all}");
-        let counts = verdicts.map(|count| count.to_string()).join(" | ");
+        assert!(rows.lines().count() > 0);
         let (_, counted) = TEMPLATE.split_once("{counts}").unwrap();
-        let end = format!("| all | {counts} | {all} |\n{counted}");
+        let end = format!("{}{counted}", counts_by_folder(rows.lines().map(folder_and_verdict)));
         assert!(page.ends_with(&end), "make evaluate writes {PAGE}: {end}");
+    }
+
+    #[test]
+    fn verdicts_are_counted_by_folder() {
+        let rows = [
+            "bundler/p,sim,\"a, b\",,,1,,,met,pooled 1.2 failed,2/3,c",
+            "bundler/q,emu,a,,,,,,not shown: not run,,,",
+        ];
+        let counts = counts_by_folder(rows.into_iter().map(folder_and_verdict));
+        assert!(counts.ends_with(
+            "|\n| bundler | 1 | 0 | 0 | 1 | 0 | 2 |\n| all | 1 | 0 | 0 | 1 | 0 | 2 |\n"
+        ));
+    }
+
+    #[test]
+    fn rows_of_unfinished_plans_are_not_kept() {
+        let kept = Kept::of(
+            "head\na/p,sim,x,,,1,,,met,,1/1,c\na/p,emu,y,,,,,,not shown: not run,,,\na/q,emu+k,z,,,1,,,met,,1/1,c\n",
+        );
+        assert_eq!(kept.0.keys().collect::<Vec<_>>(), ["a/q@emu+k"]);
     }
 }

@@ -51,14 +51,24 @@ impl<'a> PlanPart<'a> {
         Ok(Self { claims, plan, backend, seeds, folder, sources, results, left })
     }
 
-    /// `bundler/main`.
-    pub fn subject(&self) -> &str {
-        &self.claims.name
-    }
-
     /// `bundler/main@sim`, or of a variant `bundler/main@emu+kernel`.
     pub fn name(&self) -> String {
         self.claims.part(self.backend)
+    }
+
+    /// Whether the simulator makes the runs.
+    pub fn is_simulated(&self) -> bool {
+        self.backend == "sim"
+    }
+
+    /// Whether the runs are trials of CPU cost.
+    pub fn measures_cost(&self) -> bool {
+        self.plan.experiments().flatten().any(|experiment| experiment.cost.is_some())
+    }
+
+    /// Whether there is no run yet.
+    pub fn is_empty(&self) -> bool {
+        self.results.is_empty()
     }
 
     /// Whether `name` is the name of the part, of its plan on any back end, or of a folder that the part is in.
@@ -73,7 +83,7 @@ impl<'a> PlanPart<'a> {
         let (mut is_decided, mut reached) = (false, first);
         for seed in self.seeds.iter() {
             let missing = self.missing(seed)?;
-            // An existing run counts, even if its seed follows the one that decided.
+            // An existing run counts, even if an earlier seed already decided.
             if missing > 0 && is_decided {
                 break;
             }
@@ -98,8 +108,8 @@ impl<'a> PlanPart<'a> {
         Ok(())
     }
 
-    /// The claims. Those that also concern the simulator find it among `parts`. Before the first run, one row says
-    /// that nothing was run.
+    /// Judges the claims. A claim that also concerns the simulator finds the simulator's runs in `parts`. Before
+    /// the first run, the result is one row, which says that there is no run. Later a row says that runs are left.
     pub fn judge<'b>(&self, mut parts: impl Iterator<Item = &'b PlanPart<'b>>) -> Vec<Judged> {
         if self.results.is_empty() {
             let claim = "all of it".into();
@@ -109,14 +119,18 @@ impl<'a> PlanPart<'a> {
             part.claims.name == self.claims.name && part.backend == "sim" && self.backend != "sim"
         };
         let there = parts.find(is_beside).map(|part| &part.results);
-        self.claims.judge(self.backend, &self.results, there)
+        let mut judged = self.claims.judge(self.backend, &self.results, there);
+        if self.left.runs > 0 {
+            judged.push(Judged { of: self.name(), claim: "the rest".into(), ..Judged::default() });
+        }
+        judged
     }
 
     /// Makes the runs of a seed that the store lacks.
     fn run(&self, seed: u64) -> Result<()> {
         let (name, seed) = (self.name(), seed.to_string());
         // An emulation needs the machine for itself.
-        let jobs = if self.backend == "sim" { jobs().to_string() } else { "1".into() };
+        let jobs = if self.is_simulated() { jobs().to_string() } else { "1".into() };
         let arms: Vec<&str> = self.plan.arms.iter().map(|arm| arm.name.as_str()).collect();
         let (aut, arms) = (format!("aut={arms:?}"), arms.join(","));
         let selected = match self.claims.as_published {
@@ -159,7 +173,7 @@ impl<'a> PlanPart<'a> {
             for arm in &self.plan.arms {
                 let experiment = self.plan.experiment(arm, cell, seed)?;
                 let key = RunKey::of(&experiment, self.backend, &self.sources);
-                let is_left = is_left_to_try(&store.attempts(&key)?, self.backend == "sim");
+                let is_left = is_left_to_try(&store.attempts(&key)?, self.is_simulated());
                 missing += usize::from(is_left);
             }
         }
@@ -180,7 +194,7 @@ impl<'a> PlanPart<'a> {
             Some(seconds) => seconds,
             None => self.expected_s()?,
         };
-        let jobs = if self.backend == "sim" { jobs() as f64 } else { 1.0 };
+        let jobs = if self.is_simulated() { jobs() as f64 } else { 1.0 };
         Ok(seconds / jobs / 60.0)
     }
 
@@ -191,7 +205,7 @@ impl<'a> PlanPart<'a> {
             stops += experiment?.stop.as_secs_f64();
         }
         let stop = stops / self.runs_a_seed() as f64;
-        Ok(if self.backend == "sim" { stop / SIM_SPEED } else { stop + EMU_EXTRA_S })
+        Ok(if self.is_simulated() { stop / SIM_SPEED } else { stop + EMU_EXTRA_S })
     }
 }
 
@@ -245,7 +259,7 @@ mod tests {
         store.put_run(&run).unwrap();
     }
 
-    /// The remaining work, and the minutes for which `part` asked `may_begin`, which refused.
+    /// The remaining work, and the minutes that `part` requested from `may_begin`, which refused.
     fn left_and_asked(part: &mut PlanPart<'_>) -> (Left, Vec<f64>) {
         let mut asked = Vec::new();
         part.advance(&mut |minutes| {

@@ -109,8 +109,8 @@ impl Made {
     }
 }
 
-/// Means of samples in steps of [`STEP_S`].
-fn steps(samples: &[(f64, f64)], count: usize) -> Vec<f64> {
+/// Means of samples in steps of [`STEP_S`]; an error for a step without samples.
+fn steps(samples: &[(f64, f64)], count: usize) -> Result<Vec<f64>> {
     let mut sums = vec![(0.0, 0.0); count];
     for (at, value) in samples {
         if let Some((sum, seen)) = sums.get_mut((at / STEP_S + 1e-6) as usize) {
@@ -118,7 +118,11 @@ fn steps(samples: &[(f64, f64)], count: usize) -> Vec<f64> {
             *seen += 1.0;
         }
     }
-    sums.into_iter().map(|(sum, seen): (f64, f64)| sum / seen.max(1.0)).collect()
+    let mean = |(place, (sum, seen)): (usize, (f64, f64))| {
+        ensure!(seen > 0.0, "no samples from {} s on", STEP_S * place as f64);
+        Ok(sum / seen)
+    };
+    sums.into_iter().enumerate().map(mean).collect()
 }
 
 /// Queues over time of the first seed.
@@ -137,6 +141,7 @@ pub fn queue() -> Result<Rows> {
     let end = queues[0].last().context("no samples")?.0;
     let count = (end / STEP_S).round() as usize;
     let [without, with, sendbox] = queues.map(|queue| steps(&queue, count));
+    let (without, with, sendbox) = (without?, with?, sendbox?);
     let columns = ["at_s", "without_bottleneck", "with_bottleneck", "with_sendbox"];
     let mut rows = Rows::new(made.note, &columns);
     for place in 0..count {
@@ -268,7 +273,7 @@ pub fn ns3() -> Result<Rows> {
     let truths = Truths::read(Path::new(DRAWN)).map_err(|error| anyhow!(error))?;
     let commit = Command::new("git").args(["rev-parse", "--short=12", "HEAD"]).output()?.stdout;
     let note = format!(
-        "runs of {DRAWN} that are not unstable; nine starts or ten seeds; forebay compare-ns3 --file {DRAWN}; commit {}",
+        "runs of {DRAWN} that are not unstable; five starts or ten seeds; forebay compare-ns3 --file {DRAWN}; commit {}",
         String::from_utf8_lossy(&commit).trim()
     );
     let columns = ["run", "class", "metric", "ns3_least", "ns3_greatest", "simulator", "holds"];
@@ -294,6 +299,7 @@ mod tests {
     #[test]
     fn steps_hold_means_of_their_samples() {
         let samples = [(0.0, 1.0), (0.2, 3.0), (0.25, 5.0), (0.8, 9.0)];
-        assert_eq!(steps(&samples, 3), [2.0, 5.0, 0.0]);
+        assert_eq!(steps(&samples, 2).unwrap(), [2.0, 5.0]);
+        assert_eq!(steps(&samples, 3).unwrap_err().to_string(), "no samples from 0.5 s on");
     }
 }

@@ -62,8 +62,8 @@ const QDISCS: Check = Check {
     exit: 0,
     says: PASSED,
 };
-/// Excludes, here and below, the tests of very many connections, decisions, reports or wakes, and those of a path in
-/// user space: an emulated machine is too slow for them.
+/// Here and below, excludes tests with very many connections, decisions, reports or wakes, and tests of a path in user
+/// space: an emulated machine is too slow for them.
 const TCP: Check = Check {
     name: "congestion control",
     command: "ebpf tcp:: --skip many_short_connections --skip no_decision --skip any_number_of_reports \
@@ -71,7 +71,7 @@ const TCP: Check = Check {
     exit: 0,
     says: PASSED,
 };
-/// Tests of agents, without those that are too slow on an emulated machine.
+/// Tests of agents, except tests that are too slow on an emulated machine.
 const AGENT: Check = Check {
     name: "agent",
     command: "agent --skip hundred_connections --skip ten_thousand",

@@ -44,8 +44,8 @@ box() {
 
 now_ms() { date +%s%3N; }
 
-# Whether a sendbox in state $1 holds its bundle to what the path carries: a box that drains or has little to send does,
-# and an emulated machine is asked too seldom to find it in one state among these.
+# Whether a sendbox in state $1 limits its bundle to the rate of the path. This includes a box that drains or has little
+# to send: on an emulated machine the status comes too seldom to wait for one of these states.
 holds() { case $1 in '' | null | no_peer | no_reports | unsteady | measuring | competing | passing | trying) false ;; esac }
 
 # Waits until a sendbox other than that of process $1 shapes; answers for how long nobody did (ms).
@@ -128,7 +128,7 @@ END
     [ -z "$(systemctl list-units --plain --no-legend 'forebay-*')" ] && echo "nothing runs"
 )
 
-# The package that has the experiments, which comes and goes by itself.
+# Installs and removes only the package with the experiments.
 laboratory() (
     set -e
     said=$(forebay run bundler/main 2>&1) && wrong "it runs without its package"
@@ -215,7 +215,7 @@ killed() { struck $LONG systemctl kill -s KILL "$SENDBOX"; }
 # The watchdog finds a box that does nothing.
 hung() { struck $((LONG * 2)) systemctl kill -s STOP "$SENDBOX"; }
 
-# The package $1 takes the place of the one that is installed.
+# The package $1 replaces the installed one.
 exchange() (
     set -e
     # It takes the processor of an emulated machine for two to six minutes; boxes run on meanwhile.

@@ -13,7 +13,7 @@ use super::runs::{self, CHOSEN};
 use super::space::draw;
 use crate::Misuse;
 
-/// Classes of runs, and the share of the pairs of each that must hold.
+/// Classes of runs, and for each class the share of pairs that must hold.
 const CLASSES: [(&str, f64); 4] =
     [("tight", 0.95), ("loose", 0.95), ("loss", 0.95), ("unstable", 0.0)];
 

@@ -154,6 +154,7 @@ impl Case {
             "min_rto_s": 1,
             "stop_s": STOP_S,
             "seed": 42,
+            "qdisc_stream": 2000,
             "run": 1,
             "short_load_mbps": 0,
         })

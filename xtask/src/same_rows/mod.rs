@@ -27,7 +27,7 @@ use crate::{Misuse, repository};
 const OUT: &str = "out/same-rows";
 /// Seed of all runs: the comparison needs no spread.
 const SEED: &str = "1";
-/// Simulated time (s) to which plans are cut if they allow it: beyond the start of every control loop.
+/// Simulated time (s) after which plans are cut if they allow it: every control loop has started by then.
 const SECONDS: u64 = 10;
 
 /// Arguments of a call.

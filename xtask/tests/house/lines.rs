@@ -10,8 +10,9 @@ use crate::repository;
 use crate::words::sources;
 
 /// Most lines of code. Lower it when code goes, and raise it only by a new function: traces, models and recordings of
-/// paths had 1,900 lines, and Vivace, Proteus and LEDBAT++ 700.
-const LINES_MAX: usize = 112_500;
+/// paths had 1,900 lines; Vivace, Proteus and LEDBAT++ 700; QUIC 900; SCReAM and live encoders 900; searches on the
+/// testbed 500; runs on several cores 700; ns-3's random numbers 300; recorded probes and carriers' models 400.
+const LINES_MAX: usize = 116_200;
 /// Folders whose files are no part of the product.
 const APART: [&str; 4] = ["benches", "examples", "templates", "tests"];
 

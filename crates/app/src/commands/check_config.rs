@@ -64,7 +64,7 @@ fn queues(config: &Config, qdisc: &forebay_core::spec::Spec) -> String {
 
 #[cfg(feature = "host")]
 impl CheckConfig {
-    /// Prints one line per bundle, or all that is wrong, with exit code 2.
+    /// Prints one line per bundle, or all problems with exit code 2.
     pub fn execute(self) -> anyhow::Result<ExitCode> {
         use super::{BadInput, print};
 

@@ -5,11 +5,10 @@ use std::process::ExitCode;
 
 use super::status::Target;
 
-/// Keep the configuration, or the box, that is on trial.
+/// Keep the configuration or the start that is on trial.
 ///
-/// Keeps the configuration that `forebay apply` has put on trial. The candidate replaces the text
-/// of the box's file, and the earlier text stays next to it as FILE.before. If the start of a box
-/// is on trial, no file changes.
+/// Keeps the configuration that `forebay apply` has put on trial: writes it to the box's file, and
+/// saves the earlier text as FILE.before. If the start of a box is on trial, no file changes.
 ///
 /// If `forebay confirm` was interrupted, run it again: it completes the change.
 ///
@@ -60,7 +59,7 @@ mod with_host {
     use crate::commands::status::{ANOTHER_QUESTION, State};
 
     impl Target {
-        /// Sockets of the boxes with a trial, and of the boxes without one.
+        /// Sockets of boxes: with a trial, and without.
         fn by_trial(&self) -> anyhow::Result<[Vec<PathBuf>; 2]> {
             let (mut found, mut failed) = ([Vec::new(), Vec::new()], None);
             for socket in self.sockets()? {
@@ -80,7 +79,7 @@ mod with_host {
                 }
             }
             match failed {
-                // It may have something on trial, or not.
+                // A box that does not answer may have a trial.
                 Some(error) if found[0].is_empty() => Err(error),
                 Some(error) => {
                     eprintln!("warning: {error:#}");
@@ -96,7 +95,7 @@ mod with_host {
         "nothing is on trial: it was confirmed, or the earlier configuration is in force again";
 
     impl Confirm {
-        /// Confirms at each box that waits for it; where none does, finishes a command that was cut short.
+        /// Confirms at each box with a trial. If there is no trial, completes an interrupted confirmation.
         pub fn execute(self) -> anyhow::Result<ExitCode> {
             let [on_trial, others] = self.target.by_trial()?;
             let config = self.config.as_deref();
@@ -113,7 +112,7 @@ mod with_host {
     }
 
     impl Revert {
-        /// Reverts at each box that waits for a word.
+        /// Reverts at each box with a trial.
         pub fn execute(self) -> anyhow::Result<ExitCode> {
             let [on_trial, _] = self.target.by_trial()?;
             anyhow::ensure!(!on_trial.is_empty(), NOTHING);
@@ -124,13 +123,14 @@ mod with_host {
         }
     }
 
-    /// Confirms the trial at a box, and gives the box's file, which the operator may have `named`, the same
-    /// text. The file comes first: a command that ends in between leaves a trial, or a file, that is right.
+    /// Writes the configuration on trial to the box's file, then confirms the trial. The operator may have `named`
+    /// the file. After an interruption in between, another `confirm` completes the change, or restores the file if
+    /// the trial has ended.
     pub fn keep(socket: &Path, named: Option<&Path>) -> anyhow::Result<()> {
         let status = state(socket)?;
         let trial = status.trial.as_ref().context(NOTHING)?;
         if trial.is_start {
-            // The box may not be allowed to, and says so then.
+            // The box may lack the permission to remove the file. If this fails too, the box's answer says so.
             let _ = start::remove(socket);
             print(&(told(socket, Request::Confirm)? + "\n"))?;
             return Ok(());
@@ -159,16 +159,16 @@ mod with_host {
         candidate.remove()
     }
 
-    /// Finishes an earlier command at a box without a trial; whether the trial was confirmed.
+    /// Completes an interrupted confirmation at a box without a trial. Returns whether the box had confirmed it.
     fn finish(socket: &Path, named: Option<&Path>) -> anyhow::Result<bool> {
         let file = match file_of(&*state(socket)?, named) {
             Ok(file) => file,
             Err(error) if named.is_some() => return Err(error),
-            // Nothing of this box was written from here.
+            // Without a file, no earlier command wrote one.
             Err(_) => return Ok(false),
         };
         let candidate = Candidate::of(&file)?;
-        // `forebay apply` would have put it there before this command had the candidate.
+        // Until this command had the lock, `forebay apply` may have put another candidate on trial.
         anyhow::ensure!(state(socket)?.trial.is_none(), "something has just been put on trial");
         let said = told(socket, Request::Confirm).ok();
         let Some(said) = said else {
@@ -182,8 +182,7 @@ mod with_host {
         Ok(true)
     }
 
-    /// Gives a box's file its text from before, if it has the text that was on trial and that is not in
-    /// force.
+    /// Restores a box's file if it has the text that was on trial, and that text is not in force.
     fn take_back(socket: &Path, file: &Path, on_trial: &str) -> anyhow::Result<()> {
         let in_force = told(socket, Request::Config)?;
         let failed = || format!("{} has a configuration that is not in force", file.display());
@@ -191,7 +190,7 @@ mod with_host {
             return Ok(());
         }
         let file = fs::canonicalize(file).with_context(failed)?;
-        // The earlier text, which the operator has written, and not the box's answer.
+        // Restores the operator's own text, not the box's answer.
         let before = fs::read_to_string(beside(&file, ".before")).with_context(failed)?;
         if before == in_force {
             replace(&file, &before).with_context(failed)?;
@@ -221,17 +220,17 @@ mod with_host {
         }
     }
 
-    /// The file of this name with a further ending.
+    /// `file` with `ending` appended to its name.
     fn beside(file: &Path, ending: &str) -> PathBuf {
         let mut name = file.as_os_str().to_owned();
         name.push(ending);
         name.into()
     }
 
-    /// Gives a file another text, whole, with its owner and mode; the text is on the disk when this returns.
-    /// The earlier text stays as FILE.before.
+    /// Replaces the text of a file atomically, and keeps its owner and mode. When this returns, the text is on the
+    /// disk. The earlier text stays as FILE.before.
     fn replace(file: &Path, text: &str) -> io::Result<()> {
-        // Where it leads, if it is a link.
+        // Follows a symbolic link.
         let file = fs::canonicalize(file)?;
         let folder = File::open(file.parent().unwrap_or(Path::new("/")))?;
         if fs::read_to_string(&file)? == text {
@@ -288,7 +287,7 @@ mod with_host {
 
 #[cfg(not(feature = "host"))]
 impl Confirm {
-    /// Refuses the command, which this build lacks.
+    /// Refuses the command: this build has no feature `host`.
     pub fn execute(self) -> anyhow::Result<ExitCode> {
         let _ = (self.target.socket, self.config);
         Err(super::needs_host("confirm"))
@@ -297,7 +296,7 @@ impl Confirm {
 
 #[cfg(not(feature = "host"))]
 impl Revert {
-    /// Refuses the command, which this build lacks.
+    /// Refuses the command: this build has no feature `host`.
     pub fn execute(self) -> anyhow::Result<ExitCode> {
         let _ = self.target.socket;
         Err(super::needs_host("revert"))

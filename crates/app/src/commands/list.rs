@@ -78,7 +78,7 @@ impl List {
         }
     }
 
-    /// Prints the list on stdout, if it is none of the laboratory's.
+    /// Prints the list on stdout. The other program prints the laboratory's lists.
     pub(super) fn execute(self) -> anyhow::Result<ExitCode> {
         self.check_pattern()?;
         let kinds = self.what.kinds();

@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 
+use forebay_core::text::shell_word;
+
 /// The files.
 #[derive(clap::Args)]
 pub struct Python {
@@ -15,6 +17,13 @@ impl Python {
     /// Whether there are any.
     pub fn is_given(&self) -> bool {
         !self.files.is_empty()
+    }
+
+    /// The arguments as part of a shell command.
+    pub fn arguments(&self) -> String {
+        let argument =
+            |file: &PathBuf| format!(" --cc-python {}", shell_word(&file.to_string_lossy()));
+        self.files.iter().map(argument).collect()
     }
 }
 

@@ -39,6 +39,9 @@ pub struct Record {
 }
 
 #[cfg(feature = "host")]
+pub(super) use with_host::{now_s, origin, refuse_existing, write_new};
+
+#[cfg(feature = "host")]
 mod with_host {
     use std::fs::OpenOptions;
     use std::io::{self, Read, Write};
@@ -63,26 +66,13 @@ mod with_host {
     impl Record {
         /// Records, writes the file and prints its name.
         pub fn execute(self) -> anyhow::Result<ExitCode> {
-            let began_s =
-                SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+            let began_s = now_s();
             let out = self.out.unwrap_or_else(|| format!("forebay-{began_s}.tar.gz").into());
-            if out.symlink_metadata().is_ok() {
-                let out = out.display();
-                return Err(BadInput(format!("--out {out}: allowed is a new file")).into());
-            }
+            refuse_existing("out", &out)?;
             let target = Target::of(self.socket);
             // Before minutes are spent: at least one box has to answer.
             target.status()?;
-            let kernel = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
-            let about = About {
-                format: FORMAT,
-                version: env!("CARGO_PKG_VERSION").into(),
-                commit: COMMIT.into(),
-                kernel: kernel.trim().into(),
-                began_s,
-                ..About::default()
-            };
-            let mut recording = Recording::new(about);
+            let mut recording = Recording::new(origin(began_s));
             look(&mut recording, &target, Duration::from_secs_f64(60.0 * self.minutes));
             match self.log {
                 Some(file) => match newest_lines(&file, LOG_MAX) {
@@ -97,10 +87,37 @@ mod with_host {
             let configs = if self.config.is_empty() { usual_configs() } else { self.config };
             configs.iter().for_each(|file| recording.add_config(file));
             let bytes = recording.to_file().context("the recording cannot be packed")?;
-            write_new(&out, &bytes).with_context(|| format!("cannot write {}", out.display()))?;
+            write_new(&out, &bytes)?;
             recording.about.left_out.iter().for_each(|what| eprintln!("left out: {what}"));
             print(&format!("{}\n", out.display()))?;
             Ok(ExitCode::SUCCESS)
+        }
+    }
+
+    /// Refuses a file for `--option` that exists.
+    pub fn refuse_existing(option: &str, file: &Path) -> anyhow::Result<()> {
+        if file.symlink_metadata().is_ok() {
+            let file = file.display();
+            return Err(BadInput(format!("--{option} {file}: allowed is a new file")).into());
+        }
+        Ok(())
+    }
+
+    /// Seconds since 1970.
+    pub fn now_s() -> u64 {
+        SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
+    }
+
+    /// Origin of a recording of this program that began at `began_s` (s since 1970).
+    pub fn origin(began_s: u64) -> About {
+        let kernel = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+        About {
+            format: FORMAT,
+            version: env!("CARGO_PKG_VERSION").into(),
+            commit: COMMIT.into(),
+            kernel: kernel.trim().into(),
+            began_s,
+            ..About::default()
         }
     }
 
@@ -156,14 +173,17 @@ mod with_host {
     }
 
     /// A new file that its owner alone may read; whole or not there.
-    fn write_new(path: &Path, bytes: &[u8]) -> io::Result<()> {
-        let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
-        let written = file.write_all(bytes).and_then(|()| file.sync_all());
-        if written.is_err() {
-            // The first error is the one to report.
-            let _ = std::fs::remove_file(path);
-        }
-        written
+    pub fn write_new(path: &Path, bytes: &[u8]) -> anyhow::Result<()> {
+        let opened = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path);
+        let written = opened.and_then(|mut file| {
+            let written = file.write_all(bytes).and_then(|()| file.sync_all());
+            if written.is_err() {
+                // The first error is the one to report.
+                let _ = std::fs::remove_file(path);
+            }
+            written
+        });
+        written.with_context(|| format!("cannot write {}", path.display()))
     }
 }
 

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 #[cfg(feature = "host")]
 use super::print;
 
-/// Which daemon is asked.
+/// The daemon to ask.
 #[derive(clap::Args)]
 pub struct Target {
     /// Control socket of the daemon: `box.control` in its configuration, or `agent --control`
@@ -42,7 +42,7 @@ pub struct Status {
 #[cfg(feature = "host")]
 pub const ANOTHER_QUESTION: &str = "the daemon sent an answer to another request";
 
-/// What the daemons that were asked say of themselves.
+/// The status of all daemons that answered.
 #[cfg(feature = "host")]
 #[derive(Default, serde::Serialize, schemars::JsonSchema)]
 #[schemars(title = "forebay status --json")]
@@ -55,18 +55,21 @@ pub struct Answers {
 
 #[cfg(feature = "host")]
 impl Answers {
-    /// Leaves out bundles whose names are not `part` or, where none is, do not contain `part`; an error if no
-    /// bundle is left.
+    /// Keeps the bundle called `part`, or else each bundle whose name contains `part`. If there is none,
+    /// the error offers similar names.
     fn keep_bundles(&mut self, part: &str) -> anyhow::Result<()> {
-        let mut names = self.boxes.iter().flat_map(|it| &it.bundles).map(|bundle| &bundle.name);
-        let is_whole = names.any(|name| name == part);
+        let bundles = self.boxes.iter().flat_map(|it| &it.bundles);
+        let names: Vec<&str> = bundles.map(|bundle| bundle.name.as_str()).collect();
+        if !self.boxes.is_empty() && !names.iter().any(|name| name.contains(part)) {
+            let near = forebay_core::spec::nearest_words(part, &names);
+            let text =
+                format!("--bundle {part:?}: allowed is a part of the name of a bundle{near}");
+            return Err(super::BadInput(text).into());
+        }
+        let is_whole = names.contains(&part);
         for status in &mut self.boxes {
             let is_kept = |name: &str| if is_whole { name == part } else { name.contains(part) };
             status.bundles.retain(|bundle| is_kept(&bundle.name));
-        }
-        if !self.boxes.is_empty() && self.boxes.iter().all(|status| status.bundles.is_empty()) {
-            let text = format!("--bundle {part:?}: allowed is a part of the name of a bundle");
-            return Err(super::BadInput(text).into());
         }
         Ok(())
     }
@@ -91,7 +94,7 @@ pub type Answer = forebay_host::service::control::Answer<State>;
 
 #[cfg(feature = "host")]
 impl Target {
-    /// The daemon at `socket`, or each that has one in the usual folder.
+    /// The daemon at `socket`, or if `None`, every daemon with a socket in the usual folder.
     pub fn of(socket: Option<PathBuf>) -> Self {
         Self { socket }
     }
@@ -123,9 +126,8 @@ impl Target {
     ) -> anyhow::Result<Vec<Answer>> {
         let mut sockets = self.sockets()?;
         if request == forebay_host::service::control::Request::Reload && self.socket.is_none() {
-            // An agent has no file that it could take again.
-            let is_agents = |name: &std::ffi::OsStr| name.to_string_lossy().starts_with("agent-");
-            sockets.retain(|socket| !socket.file_name().is_some_and(is_agents));
+            // An agent has no configuration file to read again.
+            sockets.retain(|socket| !forebay_host::service::control::is_agents(socket));
             anyhow::ensure!(!sockets.is_empty(), "no box runs here");
         }
         ask_all(&sockets, self.socket.is_some(), request)
@@ -149,8 +151,8 @@ impl Target {
     }
 }
 
-/// The answers of all daemons at `sockets`. One that was killed has left its socket behind, and one that is
-/// stopped does not answer: unless it `is_named`, it is passed over while other daemons do.
+/// The answers of all daemons at `sockets`. A killed daemon leaves its socket behind, and a stopped daemon does not
+/// answer: unless it `is_named`, its failure counts only if no other daemon answers.
 #[cfg(feature = "host")]
 fn ask_all(
     sockets: &[PathBuf],
@@ -169,7 +171,7 @@ fn ask_all(
                 if is_named || ![ConnectionRefused, TimedOut, WouldBlock].contains(&kind) {
                     return Err(error);
                 }
-                // One that is stopped, unlike one that is gone, may have traffic.
+                // A stopped daemon may have traffic, unlike a killed one.
                 if kind != ConnectionRefused {
                     eprintln!("warning: {error:#}");
                 }
@@ -370,6 +372,8 @@ mod tests {
         let error = answers.keep_bundles("west").unwrap_err();
         assert!(error.to_string().contains("--bundle \"west\""), "{error}");
         assert!(error.is::<super::super::BadInput>());
+        let error = answers.keep_bundles("nort-1").unwrap_err().to_string();
+        assert!(error.contains("; nearest") && error.contains("north-1"), "{error}");
     }
 
     #[test]

@@ -77,7 +77,7 @@ fn wrong_option_is_refused_before_registration() {
     }
 }
 
-/// One connection of `const`, which holds 29 segments whatever is reported.
+/// One connection of `const`, which keeps 29 segments with any reports.
 const RECORDING: &str = r#"
 {"start":{"schema":1,"version":"0.1.0","kernel":"6.18.0","pace":false}}
 {"open":{"flow":0,"adopted":false,"cc":{"kind":"const","cwnd":"43000B"},"seed":7,"remote":"192.0.2.1:443","head":HEAD1}}

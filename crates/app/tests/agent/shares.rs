@@ -125,7 +125,7 @@ fn greedy_user_leaves_slots_and_loses_idle_ones() {
         .filter(|index| !led.iter().any(|flow| flow["local"] == nobody.local(*index)))
         .collect();
     assert!(!idle.is_empty(), "{status}");
-    // One that has given up its slot goes on, and gets another.
+    // A connection that lost its slot continues, and gets another slot.
     lead(&agent, &mut nobody, idle[0]);
     let status = agent.status(Value::is_object);
     assert!(Running::counter(&status, "regained") >= 2, "{status}");

@@ -14,7 +14,7 @@ use nix::unistd::{Pid, pipe};
 /// How soon a daemon has to end whose output is never read.
 const END: Duration = Duration::from_secs(2);
 
-/// Such an output.
+/// An output that the test never reads.
 #[derive(Clone, Copy, Debug)]
 pub enum Unread {
     FullDisk,

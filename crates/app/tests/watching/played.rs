@@ -22,7 +22,7 @@ pub struct Played {
 }
 
 impl Played {
-    /// Begins to answer; `program` is asked to watch it.
+    /// Begins to answer. The test runs `program` to watch it.
     pub fn start(program: &'static str) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let mut control =

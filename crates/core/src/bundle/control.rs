@@ -61,7 +61,7 @@ pub const RATES: RangeInclusive<Rate> =
 pub struct SendboxConfig {
     /// The shaper's lowest rate, unless a [`Ceiling`] is lower; `None`: it follows from the rate that the path carries.
     pub min_rate: Option<Rate>,
-    /// The shaper is never faster, in whatever state.
+    /// The shaper's highest rate in every state.
     pub max_rate: Option<Rate>,
     /// The sendbox only logs the rate that it would set, and the host does not shape.
     pub dry_run: bool,
@@ -383,7 +383,7 @@ impl Control {
         self.path.spans()
     }
 
-    /// Share of the bytes sent that the receivebox does not see, whatever the rate (0 to 1).
+    /// Share of the bytes sent that the receivebox does not see at any rate (0 to 1).
     pub const fn unseen(&self) -> f64 {
         self.path.unseen()
     }

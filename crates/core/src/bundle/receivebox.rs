@@ -29,8 +29,9 @@ const SPACING: Duration = Duration::from_millis(5);
 const BURST: u32 = 10;
 /// One byte of reports per this many bytes of the bundle: 1 %.
 const BYTES_PER_REPORT_BYTE: u64 = 100;
-/// Longest wait of a report for that budget. Even a slow bundle closes an epoch every 100 ms. A fifth of that
-/// hardly ages a report, and limits the excess over the budget to 50 datagrams a second.
+/// Longest time that a report may wait for the budget of [`BYTES_PER_REPORT_BYTE`]. Even a slow bundle closes
+/// an epoch every 100 ms. A fifth of that hardly ages a report, and limits the excess over the budget to 50
+/// datagrams a second.
 const MAX_WAIT: Duration = Duration::from_millis(20);
 /// Reports that may wait: eight full datagrams, 40 ms at the highest rate of datagrams.
 const MAX_WAITING: usize = 8 * MAX_REPORTS;

@@ -451,7 +451,7 @@ impl Sendbox {
         self.control.spans()
     }
 
-    /// Share of the bytes sent that the receivebox does not see, whatever the rate (0 to 1).
+    /// Share of the bytes sent that the receivebox does not see at any rate (0 to 1).
     pub const fn unseen(&self) -> f64 {
         self.control.unseen()
     }

@@ -30,7 +30,7 @@ pub enum TableError {
         truncated: IpNet,
     },
     /// There are more prefixes than [`MAX_PREFIXES`].
-    #[error("{0} prefixes; at most 65536 are allowed")]
+    #[error("{0} prefixes; at most {most} are allowed", most = MAX_PREFIXES)]
     TooMany(usize),
 }
 

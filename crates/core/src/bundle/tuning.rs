@@ -29,13 +29,19 @@ const REACH: u32 = 10;
 
 /// A part of a whole.
 const fn share(default: f64) -> Number<f64> {
-    let greatest = if default * (REACH as f64) < 1.0 { default * REACH as f64 } else { 0.999 };
-    Number { default, least: default / REACH as f64, greatest }
+    let Number { least, greatest, .. } = factor(default);
+    Number { default, least, greatest: if greatest < 1.0 { greatest } else { 0.999 } }
 }
 
 /// A multiple of something.
 const fn factor(default: f64) -> Number<f64> {
-    Number { default, least: default / REACH as f64, greatest: default * REACH as f64 }
+    let (least, greatest) = (default / REACH as f64, default * REACH as f64);
+    Number { default, least: rounded(least), greatest: rounded(greatest) }
+}
+
+/// `value` to nine decimals: 0.7 / 10 is 0.06999999999999999, which no reader would write.
+const fn rounded(value: f64) -> f64 {
+    (value * 1e9 + 0.5) as u64 as f64 / 1e9
 }
 
 /// How many of something, at least one.

@@ -86,7 +86,7 @@ pub struct DelayWindow {
     pub content_bytes: f64,
     /// Segment size (bytes).
     pub mss_bytes: f64,
-    /// Recent share of lost bytes, as long as it is too little to be taken for congestion.
+    /// Recent share of lost bytes, while it is too small to count as congestion.
     pub loss: f64,
     /// Limits have begun to hold so recently that rates still show the slow start.
     pub is_fresh: bool,
@@ -126,7 +126,7 @@ const DRAIN_JITTER: f64 = 0.2;
 const FIRST_DRAIN_S: f64 = 2.0;
 /// Least window over the bytes recently delivered in a base: as in a deep drain.
 const WINDOW_FLOOR: f64 = 1.0 - DEEP;
-/// Loop times for which the first estimate of the capacity is held: one until its window shows in
+/// Loop times during which the first estimate of the capacity stays: one until its window shows in
 /// the delivery rate, one for the rate's span, one for the queue of the slow start to leave.
 const FIRST_LOOPS: f64 = 3.0;
 /// Largest window over the bytes recently delivered in a base: growth of a quarter a round trip, which the
@@ -164,7 +164,7 @@ pub struct DelayControl<L> {
     drains: Stream,
     now_s: f64,
     next_drain_s: f64,
-    /// The base after the last drain, or the base for which a drain is due.
+    /// The base after the last drain, or the base that made the next drain due.
     drained_base_s: f64,
     periodic_drains: u32,
     /// Round trip that a deep drain took for the base of a longer path.
@@ -173,7 +173,7 @@ pub struct DelayControl<L> {
     is_steady: bool,
     /// Largest delivery rate at which a probe has found no queue.
     confirmed_bytes_per_s: f64,
-    /// Time for which a queue has stood although the window is enforced.
+    /// Duration of the queue that stands although the window is enforced.
     queueing_s: f64,
     /// Since when the bundle has been idle without a sample near the base.
     detached_since_s: Option<f64>,
@@ -488,8 +488,8 @@ impl<L: DelayLaw> CongestionControl for DelayControl<L> {
         let is_ours = path.sent_at_s >= shaped_since_s + path.loop_s;
         let lost_bytes = measurement.lost.filter(|_| is_ours).map_or(0.0, ByteCount::as_f64);
         let is_losing = self.loss.on_measurement(self.now_s, &path, lost_bytes);
-        // The host of an aggregate may hold the rate down; such a rate is steady, whatever the capacity of
-        // the path.
+        // The host of an aggregate may limit the rate. Such a rate is steady, and shows nothing of the path's
+        // capacity.
         let is_held = self.slow_start_bytes.is_none() && measurement.cwnd_limited == Some(false);
         self.is_steady = self.steady.on_rate(self.now_s, &path) && !is_held;
         // The flow of a sender has its own answer to loss.
@@ -518,7 +518,7 @@ impl<L: DelayLaw> CongestionControl for DelayControl<L> {
             DelayPhase::Draining(drain) => self.drain(drain, &path, rtt_s),
             DelayPhase::Releasing(release) => self.release(release, now, &path),
         }
-        // Without limits a bundle looks idle, whatever waits at the bottleneck.
+        // Without limits a bundle looks idle, even if a queue waits at the bottleneck.
         if self.is_enforced {
             self.follow_idle_base(&path, rtt_s);
         }

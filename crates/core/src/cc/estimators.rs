@@ -190,7 +190,7 @@ pub struct Path {
     pub base_s: f64,
     /// Standing queueing delay.
     pub standing_s: f64,
-    /// Queueing delay of the last four samples, whatever time they cover: noisier and sooner.
+    /// Queueing delay of the last four samples: noisier than `standing_s`, but reacts sooner.
     pub fresh_s: f64,
     /// When the newest acknowledged packet was sent.
     pub sent_at_s: f64,
@@ -254,8 +254,8 @@ pub struct PathEstimator {
 }
 
 impl PathEstimator {
-    /// For packets of `mss` bytes, and with a queue to aim for that is short on slow paths or not. A single
-    /// flow does not use the short one, since its acknowledgements come in bursts.
+    /// An estimator for packets of `mss` bytes. `is_short_on_slow_paths` aims for a shorter queue on slow paths. Do
+    /// not set it for a single flow, since its acknowledgements come in bursts.
     pub fn new(mss: ByteCount, is_short_on_slow_paths: bool) -> Self {
         Self {
             mss_bytes: mss.as_f64().max(1.0),

@@ -14,7 +14,7 @@
 //!
 //! Departures: no limit L on the bytes of one acknowledgement; see [`super::window`]. To HyStart++ a
 //! measurement of many acknowledgements counts as that many samples. Aggregated acknowledgements may be 1 ms
-//! late at any rate, which Linux allows up to 2 Gbit/s (hystart_ack_delay). No sender is taken for paced.
+//! late at any rate, which Linux allows up to 2 Gbit/s (hystart_ack_delay). Every sender counts as unpaced.
 
 mod ns3;
 

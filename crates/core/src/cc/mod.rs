@@ -191,6 +191,10 @@ pub trait CongestionControl: Send {
     }
     /// The limits in force.
     fn send_limits(&self) -> SendLimits;
+    /// Rate of payload that fits the limits, for a source that adapts; `None`: derived from the limits.
+    fn source_rate(&self) -> Option<Rate> {
+        None
+    }
     /// The host's rules for the window until the next call, acknowledgement by acknowledgement. A host that
     /// calls at each acknowledgement never uses this.
     fn interim(&self) -> Interim {

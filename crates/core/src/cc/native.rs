@@ -4,7 +4,7 @@
 //! ```text
 //! Begin     init
 //! Ack       cong_avoid: an acknowledgement outside of a recovery
-//! Loss      ssthresh: a loss, a mark or a timeout, the answer to which is the new ssthresh
+//! Loss      ssthresh: at a loss, a mark or a timeout; returns the new ssthresh
 //! Mark      set_state to CWR: the previous Loss was a mark
 //! Timeout   set_state to Loss
 //! Repaired  set_state from Recovery or Loss to Open or Disorder
@@ -72,9 +72,9 @@ pub struct Call {
     pub ssthresh: u32,
     /// Bytes of a segment.
     pub mss: u32,
-    /// The newest round trip, 0: there is none.
+    /// The newest round trip (us); 0 if unknown.
     pub rtt_us: u32,
-    /// Segments delivered since the last reported acknowledgement, those delivered in a recovery included.
+    /// Segments delivered since the last reported acknowledgement, including segments delivered in a recovery.
     pub delivered: u32,
     /// Segments that the window may grow for.
     pub acked: u32,

@@ -1,5 +1,5 @@
-//! The algorithms that a host can build, as a value: this crate's, and any that were registered in
-//! addition.
+//! A list of the algorithms that a host can build: the algorithms of this crate, and any that the
+//! host registers in addition.
 
 use alloc::borrow::Cow;
 use alloc::boxed::Box;
@@ -16,11 +16,11 @@ impl Registry {
     /// The algorithms of this crate.
     pub const BUILTIN: Self = Self(Cow::Borrowed(ALGORITHMS));
 
-    /// Adds `algorithm`, which any crate may have made.
+    /// Adds `algorithm`, from any crate.
     ///
     /// # Errors
     ///
-    /// Another algorithm has that name.
+    /// The registry has an algorithm of the same name.
     pub fn register(&mut self, algorithm: Algorithm) -> Result<(), SpecError> {
         if self.named(algorithm.name).is_some() {
             let allowed = "a name that no registered algorithm has";
@@ -44,7 +44,7 @@ impl Registry {
     ///
     /// # Errors
     ///
-    /// There is none of that name, or it needs more than is supplied.
+    /// No algorithm has that name, or it needs a field that the host does not supply.
     pub fn fit(&self, spec: &Spec, supplied: &[Field]) -> Result<&Algorithm, SpecError> {
         let missing = |algorithm: &Algorithm| {
             let missing = algorithm.needs.iter().filter(|need| !supplied.contains(need));
@@ -74,7 +74,7 @@ impl Registry {
     ///
     /// # Errors
     ///
-    /// As [`Registry::fit`], or a parameter is unknown or out of range.
+    /// [`Registry::fit`] fails, or a parameter is unknown or out of range.
     pub fn build(
         &self,
         spec: &Spec,
@@ -83,8 +83,8 @@ impl Registry {
         self.fit(spec, supplied)?.build(spec)
     }
 
-    /// `spec` for the sender of a single flow. An algorithm that also steers aggregates gets `flow =
-    /// true`, unless `spec` says otherwise.
+    /// `spec` for the sender of a single flow. If the algorithm can also control a bundle, it gets `flow =
+    /// true`, unless `spec` sets `flow`.
     pub fn of_single_flow(&self, mut spec: Spec) -> Spec {
         let params = self.named(&spec.kind).map_or(&[][..], |algorithm| algorithm.params);
         if params.iter().any(|param| param.name() == delay::FLOW.name) {
@@ -93,7 +93,7 @@ impl Registry {
         spec
     }
 
-    /// `spec` with every parameter that it leaves out at the algorithm's default.
+    /// `spec` completed with the algorithm's defaults.
     pub fn with_defaults(&self, spec: Spec) -> Spec {
         match self.named(&spec.kind) {
             Some(algorithm) => spec.with_defaults(algorithm.params),
@@ -134,8 +134,7 @@ mod tests {
     #[test]
     fn registered_algorithm_is_built_and_named_in_errors() {
         let mut registry = Registry::default();
-        // An algorithm of another language would look like this: its builder is known at run time
-        // alone.
+        // As for an algorithm of another language, the builder is known only at run time.
         let window = Value::Text("30000B".to_string());
         let build = move |_: &Spec| {
             let spec = Spec::named(constant::ALGORITHM.name).with("cwnd", window.clone());

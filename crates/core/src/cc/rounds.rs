@@ -37,12 +37,12 @@ impl Rounds {
         is_over
     }
 
-    /// A round begins with this measurement, whatever was before.
+    /// Begins a new round with this measurement, even if the last one is not over.
     pub fn restart(&mut self, measurement: &Measurement) {
         self.restart_at(measurement.delivered);
     }
 
-    /// A round begins with `delivered` bytes delivered, whatever was before.
+    /// Begins a new round after `delivered` bytes, even if the last one is not over.
     pub fn restart_at(&mut self, delivered: ByteCount) {
         self.began = delivered;
     }
@@ -51,7 +51,7 @@ impl Rounds {
 /// Outcome of a round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Round {
-    /// The round goes on, or nothing was measured in it.
+    /// The round is not over, or it had no measurement.
     Open,
     /// The round is over, and too little was measured.
     TooShort,
@@ -140,7 +140,7 @@ impl RoundTrips {
     }
 }
 
-/// The least round trip of a measurement in nanoseconds; zero, which clocks of 1 ms give, is none.
+/// The least round trip of a measurement in nanoseconds. `None` also for zero, which a clock of 1 ms may give.
 pub fn least(measurement: &Measurement) -> Option<u64> {
     Some(duration_nanos(measurement.rtt?.min)).filter(|nanos| *nanos > 0)
 }

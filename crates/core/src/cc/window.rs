@@ -257,7 +257,7 @@ impl Window {
 pub struct MinRtt(Option<Duration>);
 
 impl MinRtt {
-    /// Takes the least round trip of a measurement, if it has one; zero is none.
+    /// Takes the least round trip of a measurement. Ignores a missing round trip, and zero.
     pub fn observe(&mut self, measurement: &Measurement) {
         if let Some(rtt) = measurement.rtt.map(|rtt| rtt.min).filter(|rtt| !rtt.is_zero()) {
             self.0 = Some(self.0.map_or(rtt, |least| least.min(rtt)));

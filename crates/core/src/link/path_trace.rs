@@ -30,7 +30,7 @@ const HEADER: &str = "time_ms or time_s, then any of rate_mbps, delay_ms or rtt_
 /// Allowed columns for the delay.
 const TWO_DELAYS: &str = "either delay_ms (one way) or rtt_ms (two ways)";
 
-/// A change of a link; `None` leaves the value as it is.
+/// A change of a link; `None` leaves the value unchanged.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Deserialize, serde::Serialize))]
 pub struct Change {

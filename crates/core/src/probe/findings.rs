@@ -58,7 +58,7 @@ pub struct Findings {
     /// How much longer some connections wait than the rest under the same load. Zero where all wait alike,
     /// and where pings of all ports do. A fair queue holds connections apart and lets pings pass.
     pub uneven: Duration,
-    /// The load was held to this.
+    /// Highest rate of the load.
     pub max_rate: Rate,
     /// The path was loaded.
     pub loaded: bool,

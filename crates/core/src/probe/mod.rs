@@ -15,11 +15,13 @@
 //! has not met its limit.
 
 mod findings;
+mod path;
 mod verdict;
 
 use alloc::vec::Vec;
 
 pub use self::findings::Findings;
+pub use self::path::probed_rows;
 pub use self::verdict::{Answer, Reason, Verdict, judge};
 use crate::units::{ByteCount, Duration, Rate, Timestamp};
 
@@ -113,7 +115,7 @@ pub struct FlowLook {
 pub struct HopAnswer {
     /// When the packet was sent.
     pub at: Timestamp,
-    /// Routers up to the one that answered, that one included.
+    /// Hops up to the router that answered, including it.
     pub hops: u8,
     /// Time until the answer.
     pub rtt: Duration,

@@ -154,8 +154,8 @@ impl Reason {
             }
             Self::SmallShare => {
                 "the queue is in the network, beyond the site, but this site sends less than 75 % \
-                 of the traffic there: little gain and little harm, since boxes keep limits only \
-                 while they measure a benefit"
+                 of the traffic there: little gain, and a loss for a small share (at 6 %, requests \
+                 took 16 % longer in simulations)"
             }
             Self::UnbalancedWays => {
                 "flows take paths of different delays: a bundle would notice and not shape them"
@@ -204,7 +204,7 @@ pub struct Verdict {
 }
 
 impl Verdict {
-    /// The condition of the answer, as the end of a sentence; `None`: there is none.
+    /// The condition of the answer, as the end of a sentence; `None` if the answer is unconditional.
     pub const fn condition(&self) -> Option<&'static str> {
         match (self.answer, self.share) {
             (Answer::Yes, None) => {

@@ -98,8 +98,8 @@ struct Rule {
 }
 
 impl Classifier {
-    /// The rules of the discipline in `spec` that sorts packets by class, at whatever depth; without one,
-    /// everything is class 0.
+    /// The rules of the discipline in `spec` that sorts packets by class, at any depth. Without such a discipline,
+    /// every packet is of class 0.
     pub fn from_spec(spec: &Spec) -> Result<Self, SpecError> {
         if !sorts(spec) {
             return match spec.nested("inner")? {

@@ -1,21 +1,25 @@
 //! Controlled delay: drops or marks at the head of the queue once packets have waited longer than
-//! `target` for a whole `interval`. Drops then come more and more often until packets no longer
-//! wait so.
+//! `target` for a whole `interval`. Drops then come more and more often until packets wait less than
+//! `target`.
 //!
 //! ```text
 //! sojourn < target, or at most one packet left : good; leave the dropping state
-//! sojourn >= target for >= interval            : enter it: drop one, next drop after the law
-//! law                                          : interval / sqrt(count), count = drops since entry
-//! re-entry within 16 intervals                 : count resumes where the last state had raised it
+//! sojourn >= target for >= interval            : enter it: drop one, the next after one spacing
+//! spacing                                      : interval / sqrt(count), count = drops since entry
+//! re-entry within 16 intervals                 : count begins with the drops that the last state added
 //! ```
 //! Sources: RFC 8289, sections 5.1 to 5.6 with the pseudocode of section 5; Linux
 //! include/net/codel_impl.h for marking: a marked packet is delivered and counts as a drop.
 //!
-//! As in Linux, the control law ([`Codel`]) is written once and has several owners: [`CodelQueue`]
-//! has one queue, [`super::FqCodel`] one control law per flow.
+//! As in Linux, two disciplines share the control law ([`Codel`]): [`CodelQueue`] has one queue, and
+//! [`super::FqCodel`] has one control law per flow.
 //!
 //! Departure: the interval is divided by an exact integer square root instead of Linux' Newton
 //! step, so drop times follow the formula rounded down to a nanosecond.
+//!
+//! ns-3 (CoDelQueueDisc, [`CodelParams::as_ns3`]) has Linux' arithmetic: times in units of 1024 ns, and one Newton
+//! step towards 1 / sqrt(count) in 16 bits for each drop. A step from another count misses, so that a state that
+//! resumes at a smaller count drops too often at first. One full packet left behind does not protect the head.
 
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
@@ -32,6 +36,11 @@ use crate::units::{ByteCount, Duration, Limit, Rate, Timestamp};
 /// this many intervals ago.
 const RESUME_INTERVALS: u32 = 16;
 
+/// Nanoseconds in a unit of time of ns-3 (CODEL_SHIFT).
+const NS3_UNIT_NS: u64 = 1024;
+/// Bytes left behind below which ns-3 spares the head: a full packet (MinBytes), with the header of PPP.
+const NS3_MIN_BYTES: ByteCount = ByteCount::new(1502);
+
 /// RFC 8289 section 4.3: 5 to 10 % of the interval.
 pub(super) const TARGET: Param<Duration> =
     Param::new("target", "acceptable standing sojourn time (RFC 8289 section 4.3)")
@@ -40,7 +49,7 @@ pub(super) const TARGET: Param<Duration> =
 /// RFC 8289 section 4.2: a worst-case round-trip time; 100 ms suits the Internet.
 pub(super) const INTERVAL: Param<Duration> = Param::new(
     "interval",
-    "time for which the delay may exceed the target, about the worst RTT (section 4.2)",
+    "time for which the delay may exceed the target, about the longest RTT (RFC 8289 section 4.2)",
 )
 .or(Duration::from_millis(100))
 .within(Duration::from_micros(100)..=Duration::from_secs(10))
@@ -59,6 +68,12 @@ pub(super) fn build<P: Packet + Send + 'static>(spec: &Spec, _levels: usize) -> 
     Ok(Box::new(CodelQueue::new(limit, CodelParams::from_spec(spec, &ECN)?)))
 }
 
+/// The queue of `spec` as ns-3 has it.
+pub(super) fn as_ns3<P: Packet + Send + 'static>(spec: &Spec) -> Built<P> {
+    let params = CodelParams { as_ns3: true, ..CodelParams::from_spec(spec, &ECN)? };
+    Ok(Box::new(CodelQueue::new(LIMIT.of(spec)?.0, params)))
+}
+
 /// Packets, bytes or time in the queue; arrivals beyond it are dropped. CoDel itself keeps the
 /// queue far shorter.
 const LIMIT: Param<Holding> = Param::new("limit", "capacity of the queue (Linux: 1000 packets)")
@@ -73,6 +88,8 @@ pub struct CodelParams {
     pub interval: Duration,
     /// Mark ECN-capable packets instead of dropping them.
     pub ecn: bool,
+    /// Units of time, drop times and short queues as in ns-3.
+    pub as_ns3: bool,
 }
 
 impl CodelParams {
@@ -81,7 +98,12 @@ impl CodelParams {
         if interval < target {
             return Err(INTERVAL.refused(spec));
         }
-        Ok(Self { target, interval, ecn: ecn.of(spec)? })
+        Ok(Self { target, interval, ecn: ecn.of(spec)?, as_ns3: false })
+    }
+
+    /// Whole units of time; for ns-3 alone these are longer than a nanosecond.
+    fn whole(&self, nanos: u64) -> u64 {
+        if self.as_ns3 { nanos - nanos % NS3_UNIT_NS } else { nanos }
     }
 }
 
@@ -89,20 +111,22 @@ impl CodelParams {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Codel {
     is_dropping: bool,
-    /// Drops since the dropping state was entered, or resumed.
+    /// Drops since the dropping state began. A resumed state continues the earlier count.
     count: u32,
-    /// `count` when it was entered.
+    /// `count` when the dropping state began.
     entry_count: u32,
-    /// When the sojourn time will have been above target for an interval.
+    /// One interval after the sojourn time rose above target.
     first_above: Option<Timestamp>,
     /// When the next drop is due.
     drop_next: Timestamp,
+    /// 2^16 / sqrt(count) as ns-3 approximates it, less 1 to fit; 0 before the first drop.
+    inverse: u16,
 }
 
-/// The head of a queue, taken out.
+/// A packet taken from the head of a queue.
 pub(super) struct Head<P> {
     pub queued: Queued<P>,
-    /// Bytes behind it in the same queue.
+    /// Bytes left in the queue.
     pub left: ByteCount,
 }
 
@@ -115,6 +139,7 @@ impl Codel {
         mut pop: impl FnMut() -> Option<Head<P>>,
         drops: &mut dyn DropSink<P>,
     ) -> Option<P> {
+        let now = Timestamp::from_nanos(params.whole(now.as_nanos()));
         let (mut packet, mut may_drop) = self.judge(now, params, pop())?;
         if !self.is_dropping {
             if !may_drop {
@@ -130,7 +155,8 @@ impl Codel {
         }
         while may_drop && now >= self.drop_next {
             self.count = self.count.saturating_add(1);
-            self.drop_next += spacing(params.interval, self.count);
+            let spacing = self.spacing(params);
+            self.drop_next += spacing;
             if params.ecn && mark(&mut packet, DropReason::Codel, drops) {
                 return Some(packet);
             }
@@ -141,13 +167,13 @@ impl Codel {
         Some(packet)
     }
 
-    /// Counts packets that the owner dropped at its limit, so that the control law drops more often
-    /// too.
+    /// Counts packets that the owner dropped at its limit. The control law then drops more often, too.
     pub fn count_drops(&mut self, packets: u32) {
         self.count = self.count.saturating_add(packets);
     }
 
-    /// `dodequeue` of the RFC: the packet, and whether its queue has been too slow for too long.
+    /// `dodequeue` of the RFC: the packet, and whether sojourn times have been above target for a
+    /// whole interval.
     fn judge<P>(
         &mut self,
         now: Timestamp,
@@ -159,13 +185,17 @@ impl Codel {
             self.is_dropping = false;
             return None;
         };
-        let sojourn = now.saturating_since(queued.enqueued);
-        if sojourn < params.target || left <= ByteCount::new(MTU) {
+        let sojourn = nanos(now.saturating_since(queued.enqueued));
+        let is_short =
+            if params.as_ns3 { left < NS3_MIN_BYTES } else { left <= ByteCount::new(MTU) };
+        if params.whole(sojourn) < params.whole(nanos(params.target)) || is_short {
             self.first_above = None;
             return Some((queued.packet, false));
         }
-        let first_above = *self.first_above.get_or_insert(now + params.interval);
-        Some((queued.packet, now >= first_above))
+        let interval = Duration::from_nanos(params.whole(nanos(params.interval)));
+        let first_above = *self.first_above.get_or_insert(now + interval);
+        let is_long = if params.as_ns3 { now > first_above } else { now >= first_above };
+        Some((queued.packet, is_long))
     }
 
     /// Enters the dropping state with its first drop at `now`.
@@ -174,9 +204,31 @@ impl Codel {
         let raised = self.count.saturating_sub(self.entry_count);
         let is_recent = now.saturating_since(self.drop_next) < params.interval * RESUME_INTERVALS;
         self.count = if raised > 1 && is_recent { raised } else { 1 };
+        if self.count == 1 {
+            self.inverse = u16::MAX;
+        }
         self.entry_count = self.count;
-        self.drop_next = now + spacing(params.interval, self.count);
+        self.drop_next = now + self.spacing(params);
     }
+
+    /// The control law; ns-3's after one Newton step, of which the first drop of a state needs none.
+    fn spacing(&mut self, params: &CodelParams) -> Duration {
+        if !params.as_ns3 {
+            return spacing(params.interval, self.count);
+        }
+        if self.count > 1 {
+            // y (3 - count y^2) / 2 for y = inverse / 2^16, with 32 bits after the point.
+            let y = u64::from(self.inverse) << 16;
+            let left = (3_u64 << 32).wrapping_sub(u64::from(self.count).wrapping_mul(y * y >> 32));
+            self.inverse = ((left >> 2).wrapping_mul(y) >> 47) as u16;
+        }
+        let units = nanos(params.interval) / NS3_UNIT_NS;
+        Duration::from_nanos(((units * u64::from(self.inverse)) >> 16) * NS3_UNIT_NS)
+    }
+}
+
+fn nanos(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
 /// The control law: `interval / sqrt(count)`, exact for intervals up to 584 years.
@@ -246,6 +298,7 @@ mod tests {
         target: Duration::from_millis(5),
         interval: Duration::from_millis(100),
         ecn: false,
+        as_ns3: false,
     };
 
     fn at(millis: u64) -> Timestamp {
@@ -307,7 +360,7 @@ mod tests {
     fn the_last_full_packet_is_never_dropped() {
         let mut queue = CodelQueue::new(Limit::Packets(10), PARAMS);
         let mut drops = Dropped::default();
-        // Two packets stand all the time, each 50 ms: one is left behind the head.
+        // Two packets always wait, each for 50 ms: behind the head, one is left.
         for step in 0..100 {
             queue.enqueue(at(step * 50), packet(step, Ecn::NotEct), &mut drops);
             if step > 0 {

@@ -183,7 +183,7 @@ mod tests {
         }
         let next = || drr.dequeue(Timestamp::ZERO, &mut drops);
         let order: Vec<u8> = core::iter::from_fn(next).map(|packet| packet.class).collect();
-        // Class 7 is none: the last has its packets.
+        // The discipline has no class 7: its packets go to the last class.
         let expected = [1, 0, 0, 0, 7, 0, 0, 0, 1, 7, 1, 7, 1, 7, 1, 7, 1, 7];
         assert_eq!(order, expected);
     }

@@ -3,8 +3,8 @@
 //! that flows of both kinds get about the same each.
 //!
 //! ```text
-//! ECT(1), CE      -> L queue : marked behind `step_thresh`, else with p_L = k p'          ─┐ by weighted
-//! ECT(0), Not-ECT -> C queue : given up with p_C = p'^2: marked if ECN-capable, or dropped ─┘ round robin
+//! ECT(1), CE      -> L queue : marked behind `step_thresh`, else with p_L = k p'        ─┐ by weighted
+//! ECT(0), Not-ECT -> C queue : signal with p_C = p'^2: marked if ECN-capable, or dropped ─┘ round robin
 //!
 //! each tupdate : p' += alpha x (d - target) + beta x (d - d_old);  d_old = d;  0 <= p' <= 1
 //! overload     : where k p' > 1, p_C drops packets of both queues, ECN-capable or not, and the rest of L4S

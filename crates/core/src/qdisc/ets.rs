@@ -13,7 +13,7 @@
 //! Sources: IEEE 802.1Q-2018, section 37 (802.1Qaz); Linux net/sched/sch_ets.c.
 //!
 //! Departures from Linux:
-//! - no band is asked in advance for its next packet, since CoDel or a shaper decides that when the packet
+//! - the scheduler does not look at a band's next packet in advance, since CoDel or a shaper chooses it when it
 //!   leaves. A packet may overdraw the deficit, as in RFC 8290, and the overdraft counts in the next round,
 //!   even if the band was empty in between;
 //! - a band that is empty or holds its packets back (a shaper) keeps the rest of its deficit, which is never

@@ -76,7 +76,7 @@ impl<P: Packet> Fifo<P> {
         self.packets.push_back(packet);
     }
 
-    /// Takes out the newest packet for which `is_needless` is true, if there is one.
+    /// Removes and returns the newest packet with `is_needless`.
     pub fn take_out(&mut self, is_needless: impl Fn(&P) -> bool) -> Option<P> {
         let place = self.packets.iter().rposition(is_needless)?;
         let packet = self.packets.remove(place)?;
@@ -84,7 +84,7 @@ impl<P: Packet> Fifo<P> {
         Some(packet)
     }
 
-    /// The queue that `spec` describes; `None` where it is another kind, or one that marks.
+    /// The queue that `spec` describes; `None` if `spec` is another kind, or marks packets.
     pub fn from_spec(spec: &Spec) -> Result<Option<Self>, SpecError> {
         if spec.kind != DISCIPLINE.name {
             return Ok(None);
@@ -236,7 +236,7 @@ mod tests {
             let mut drops = Dropped::default();
             let (mut of_few, mut sent) = (0, 0);
             for step in 0..1000 {
-                // Ten packets of one kind and one packet of the other for each that leaves.
+                // For each departure, ten packets of one kind arrive and one of the other.
                 for arrival in 0..11 {
                     let ecn = if arrival == 5 { few } else { many };
                     let packet = TestPacket { ecn, sequence: step, ..TestPacket::default() };

@@ -4,8 +4,8 @@
 //! classes  : each has queues of its own, so flows of two classes never share one
 //! one way  : queue = flow_hash(key) scaled to the queues of the class
 //! more ways: the hash names a set of that many queues, and one queue of the set as the flow's home. The
-//!            flow's queue is the one that is bound to it; else the first free one from its home on, which is
-//!            bound to it from then on; else its home, where it is a guest
+//!            flow uses the queue that is bound to it. Otherwise the first free queue from its home on
+//!            becomes bound to it. If no queue is free, the flow is a guest in its home
 //! ```
 //! Source: T. Høiland-Jørgensen, D. Täht and J. Morton, "Piece of CAKE: A Comprehensive Queue Management
 //! Solution for Home Gateways", LANMAN 2018 (8-way set-associative hashing); Linux net/sched/sch_cake.c.
@@ -225,7 +225,7 @@ mod tests {
             let mut flows = Flows::new(8, ways, 3);
             assert_eq!(flows.count(), 24);
             for flow in 0..100 {
-                // Class 3 is none: the last takes it.
+                // There are three classes: packets of class 3 go to the last.
                 for (class, expected) in [(0, 0), (1, 1), (2, 2), (3, 2)] {
                     let queue = flows.queue(&packet(flow, class), 7, |_| true);
                     assert_eq!((flows.class_of(queue), queue / 8), (expected, expected as u32));

@@ -56,7 +56,7 @@ pub(super) fn build<P: Packet + Send + 'static>(spec: &Spec, _levels: usize) -> 
     Ok(Box::new(FqCodel::new(FqCodelParams::from_spec(spec)?)))
 }
 
-/// The interval over the least round trip up to which `target`, `interval` and `limit` are as given.
+/// Largest ratio of the interval to the least round trip at which `target`, `interval` and `limit` stay as given.
 const ROUND_TRIPS: u32 = 4;
 /// Longer times on long paths; off by default.
 const FOLLOW_RTT: Param<bool> = Param::switch(
@@ -183,7 +183,9 @@ impl<P: Packet> FqCodel<P> {
             self.backlog.remove(queued.packet.len());
             drops.dropped(queued.packet, DropReason::Overlimit);
         }
-        flow.law.count_drops(packets);
+        if !self.codel.as_ns3 {
+            flow.law.count_drops(packets);
+        }
     }
 
     /// The first packet of `flow` that CoDel does not drop.
@@ -266,14 +268,14 @@ impl<P: Packet> Qdisc<P> for FqCodel<P> {
     }
 
     fn set_path_rtt(&mut self, rtt: Duration) {
-        let CodelParams { target, interval, ecn } = self.params.codel;
+        let CodelParams { target, interval, .. } = self.params.codel;
         if !self.params.follow_rtt || interval.is_zero() {
             return;
         }
         let round_trips = rtt.saturating_mul(ROUND_TRIPS);
         let factor = (round_trips.as_secs_f64() / interval.as_secs_f64()).max(1.0);
         let longer = |time: Duration| stretched(time, factor);
-        self.codel = CodelParams { target: longer(target), interval: longer(interval), ecn };
+        (self.codel.target, self.codel.interval) = (longer(target), longer(interval));
         self.limit.scale(self.params.limit, factor);
     }
 }
@@ -294,6 +296,7 @@ mod tests {
                 target: Duration::from_millis(5),
                 interval: Duration::from_millis(100),
                 ecn: false,
+                as_ns3: false,
             },
             follow_rtt: false,
             seed: 0,
@@ -340,8 +343,8 @@ mod tests {
         };
         let small = |flow| TestPacket { len: ByteCount::new(100), ..packet(flow, 0) };
         assert_eq!(next(&mut queue), 1);
-        // Flows 2 and 3: the one that was not served gets its next packet just before it would be
-        // found empty (RFC 8290 section 4.2, last paragraph).
+        // One of the flows 2 and 3 is not served. Its next packet arrives just before the scheduler would
+        // find its queue empty (RFC 8290 section 4.2, last paragraph).
         queue.enqueue(at(0), small(2), &mut Dropped::default());
         let served: Vec<u32> = (0..100)
             .map(|_| {

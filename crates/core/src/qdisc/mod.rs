@@ -24,6 +24,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use crate::packet::{Ecn, Packet};
+use crate::random::Ns3Stream;
 use crate::spec::{Parameter, Spec, SpecError, Value, one_of};
 use crate::units::{ByteCount, Duration, Limit, Rate, Timestamp};
 
@@ -98,7 +99,7 @@ impl ByReason {
         *count += 1;
     }
 
-    /// For whatever reason.
+    /// Sum over all reasons.
     pub fn total(self) -> u64 {
         self.overlimit + self.codel + self.early + self.forced + self.policed + self.superseded
     }
@@ -116,7 +117,7 @@ pub trait DropSink<P> {
 }
 
 /// Marks `packet` and reports it to `drops`; `false` if it is not ECN-capable and must be dropped. A packet
-/// that came with a mark counts like one that gets it (Linux' INET_ECN_set_ce).
+/// that arrived with a mark counts as marked here (Linux' INET_ECN_set_ce).
 fn mark<P: Packet>(packet: &mut P, reason: DropReason, drops: &mut dyn DropSink<P>) -> bool {
     match packet.ecn() {
         Ecn::NotEct => return false,
@@ -172,8 +173,8 @@ pub trait Qdisc<P: Packet> {
     }
     /// Contents of the queue, recursively.
     fn backlog(&self) -> Backlog;
-    /// Flows that take turns, perhaps with one that has just emptied; `None`: the qdisc does not distinguish
-    /// flows.
+    /// Number of flows that take turns. It may include a flow that has just emptied. `None`: the qdisc does not
+    /// distinguish flows.
     fn flows(&self) -> Option<u32> {
         None
     }
@@ -265,7 +266,7 @@ disciplines! {
 /// than at a bottleneck's own buffer of three bandwidth-delay products. It loses no throughput, and short
 /// flows do not wait for it (docs/evidence/evaluation.md). The target is a tenth of the interval, as in RFC 8289
 /// section 4.3; at that section's 5 ms one Cubic flow with 50 ms of round trip loses 7 % of a link of 100
-/// Mbit/s. The limit is for flows that do not heed drops.
+/// Mbit/s. The limit matters only for flows that ignore drops.
 pub fn bundle_default() -> Spec {
     let text = |text: &str| Value::Text(String::from(text));
     Spec::named("fq_codel")
@@ -303,14 +304,37 @@ pub fn build<P: Packet + Send + 'static>(spec: &Spec) -> Built<P> {
     build_nested(spec, NESTING_MAX)
 }
 
-/// Builds the discipline that `spec` describes as ns-3.37 has it. PIE updates, lets bursts pass and spares
-/// arrivals as ns-3's does; all other disciplines are the same as by [`build`], and so are the errors.
+/// Stream of the draws of a qdisc on link 0 in ns-3, as the back end `ns3` and `cargo xtask ns3-runs` set it.
+const NS3_STREAM: u64 = 2000;
+/// Bits of a seed that hold the run of ns-3; the link is above.
+const NS3_RUN_BITS: u32 = 32;
+
+/// The parameter `seed` of a discipline as in ns-3, for link `link` in run `run`.
+pub fn ns3_seed(link: u32, run: u64) -> u64 {
+    u64::from(link & 0xff) << NS3_RUN_BITS | run & u64::from(u32::MAX)
+}
+
+/// The draws of a discipline with this `seed` in ns-3.
+fn ns3_stream(seed: u64) -> Ns3Stream {
+    Ns3Stream::new(NS3_STREAM + (seed >> NS3_RUN_BITS), seed & u64::from(u32::MAX))
+}
+
+/// Builds the discipline that `spec` describes as ns-3.37 has it. CoDel, FQ-CoDel, PIE and RED differ there; all
+/// other disciplines are the same as by [`build`], and so are the errors.
 pub fn build_as_ns3<P: Packet + Send + 'static>(spec: &Spec) -> Built<P> {
-    if spec.kind != pie::DISCIPLINE.name {
-        return build(spec);
-    }
-    spec.check_names(pie::DISCIPLINE.params)?;
-    Ok(Box::new(Pie::new(PieParams { as_ns3: true, ..PieParams::from_spec(spec)? })))
+    let built = build(spec)?;
+    let spec = &spec.with_defaults(discipline(spec)?.params);
+    Ok(match spec.kind.as_str() {
+        "codel" => codel::as_ns3(spec)?,
+        "fq_codel" => {
+            let mut params = FqCodelParams::from_spec(spec)?;
+            params.codel.as_ns3 = true;
+            Box::new(FqCodel::new(params))
+        }
+        "pie" => Box::new(Pie::new(PieParams { as_ns3: true, ..PieParams::from_spec(spec)? })),
+        "red" => Box::new(Red::new(RedParams { as_ns3: true, ..RedParams::from_spec(spec)? })),
+        _ => built,
+    })
 }
 
 /// The registry entry of `spec`.

@@ -7,8 +7,8 @@
 //! scale(p)     : 1 from 10 % on, then 2, 8, 32, 128, 512 a power of ten, 2048 below 0.0001 %
 //! burst        : the whole allowance while p = 0 and d, d_old < target / 2, else - tupdate
 //! an arrival   : passes with allowance left, or where d < target / 2 and p < 20 %, or where less
-//!                than two full packets wait; otherwise it is given up with probability p
-//! given up     : marked if ECN-capable and p <= ecn_threshold, else dropped
+//!                than two full packets wait; otherwise it is signalled with probability p
+//! signalled    : marked if ECN-capable and p <= ecn_threshold, else dropped
 //! ```
 //! d is the sojourn time of the packet that left last, 0 if it left nothing behind.
 //!
@@ -24,7 +24,7 @@
 //! - Linux adds 2 % a period above 250 ms, and can scale p by the length of a packet; RFC 8033
 //!   does neither by default, nor does this;
 //! - Linux spends the burst allowance by the time between departures, RFC 8033 by the period;
-//! - decay rounds up, so that p comes to 0 whatever the gains are.
+//! - decay rounds up, so that p reaches 0 with any gains.
 //!
 //! ns-3 (PieQueueDisc, [`PieParams::as_ns3`]) differs: updates are due at multiples of `tupdate` from 0 on; p
 //! is 0 as long as there is burst allowance, which comes back only after 1.5 s of calm; p decays by 2 %. An
@@ -41,8 +41,8 @@ use crate::qdisc::limit::CurrentLimit;
 use crate::qdisc::params::{ECN, Holding, MTU, RANDOM_SEED};
 use crate::qdisc::periods::Periods;
 use crate::qdisc::pool::Queued;
-use crate::qdisc::{Backlog, Built, Discipline, DropReason, DropSink, Qdisc, mark};
-use crate::random::{Stream, Streams};
+use crate::qdisc::{Backlog, Built, Discipline, DropReason, DropSink, Qdisc, mark, ns3_stream};
+use crate::random::{Ns3Stream, Stream, Streams};
 use crate::spec::{Param, Spec, SpecError};
 use crate::units::{ByteCount, Duration, Limit, Rate, Ratio, Timestamp};
 
@@ -56,6 +56,8 @@ const ACCUMULATED_HIGH: u64 = ONE / 2 * 17;
 const GAIN_UNITS_PER_HZ: i128 = 16;
 /// ns-3: calm after which a burst may pass again (BURST_RESET_TIMEOUT).
 const NS3_CALM: Duration = Duration::from_millis(1500);
+/// Numbers of 64 bits.
+pub(super) const TWO_64: f64 = 18_446_744_073_709_551_616.0;
 /// Nanoseconds in a second.
 const NANOS_PER_SEC: i128 = 1_000_000_000;
 
@@ -257,8 +259,13 @@ impl Law {
         pull * i128::from(ONE) / (GAIN_UNITS_PER_HZ * NANOS_PER_SEC * scale(self.probability))
     }
 
-    /// Whether an arrival that finds this `waiting` is given up (sections 4.1, 4.4 and 5.4).
-    fn gives_up(&mut self, params: &PieParams, waiting: Backlog, random: &mut Stream) -> bool {
+    /// Whether to signal congestion on an arrival that finds this `waiting` (sections 4.1, 4.4 and 5.4).
+    fn gives_up(
+        &mut self,
+        params: &PieParams,
+        waiting: Backlog,
+        mut bits: impl FnMut() -> u64,
+    ) -> bool {
         let delay = if params.as_ns3 { self.delay_old } else { self.delay };
         let is_light = delay < params.target / 2 && self.probability < ONE / 5;
         let is_short = if params.as_ns3 {
@@ -279,7 +286,7 @@ impl Law {
                 return true;
             }
         }
-        random.bits() >> 8 < self.probability
+        bits() >> 8 < self.probability
     }
 }
 
@@ -303,6 +310,7 @@ pub struct Pie<P> {
     law: Law,
     ecn_threshold: u64,
     random: Stream,
+    ns3: Ns3Stream,
     updates: Periods,
     packets: VecDeque<Queued<P>>,
     backlog: Backlog,
@@ -316,6 +324,7 @@ impl<P: Packet> Pie<P> {
             law: Law::new(&params),
             ecn_threshold: (params.ecn_threshold.as_f64() * ONE as f64) as u64,
             random: Streams::new(params.seed).stream("pie"),
+            ns3: ns3_stream(params.seed),
             updates: Periods::new(params.tupdate),
             packets: VecDeque::new(),
             backlog: Backlog::default(),
@@ -332,7 +341,7 @@ impl<P: Packet> Pie<P> {
         for _ in self.updates.due(now, first) {
             let before = self.law.clone();
             self.law.update(&self.params);
-            // The same input again leaves it as it is: so would all the other updates.
+            // The update changed nothing. The other updates have the same input, so they change nothing, too.
             if self.law == before {
                 break;
             }
@@ -351,7 +360,10 @@ impl<P: Packet> Qdisc<P> for Pie<P> {
             self.law.accumulated = 0;
             return drops.dropped(packet, DropReason::Overlimit);
         }
-        if self.law.gives_up(&self.params, self.backlog, &mut self.random) {
+        let (random, ns3) = (&mut self.random, &mut self.ns3);
+        let as_ns3 = self.params.as_ns3;
+        let bits = || if as_ns3 { (ns3.unit() * TWO_64) as u64 } else { random.bits() };
+        if self.law.gives_up(&self.params, self.backlog, bits) {
             self.law.accumulated = 0;
             if !(self.may_mark() && mark(&mut packet, DropReason::Early, drops)) {
                 return drops.dropped(packet, DropReason::Early);

@@ -29,6 +29,11 @@
 //! - a packet that does not fit is dropped before it could be marked, and is no sample of the
 //!   spacing.
 //!
+//! ns-3 (RedQueueDisc, [`RedParams::as_ns3`]) differs: it waits for 1/p arrivals after each drop (`Wait`), and the
+//! next one follows uniformly within as many. An arrival passes where at most one packet (or byte) waits, or where
+//! the average has just crossed `min_th`. In bytes p is scaled by the packet's length. A packet that does not fit
+//! is judged first. A link counts as idle since the qdisc was last asked in vain.
+//!
 //! Ranges: the average is a multiple of 2^-32 of its unit, exact within 0.001 at a weight of 1e-6.
 
 use alloc::boxed::Box;
@@ -38,8 +43,8 @@ use alloc::string::String;
 use crate::packet::Packet;
 use crate::qdisc::limit::{BYTES_MAX, CurrentLimit};
 use crate::qdisc::params::{ECN, Holding, RANDOM_SEED, Threshold};
-use crate::qdisc::{Backlog, Built, Discipline, DropReason, DropSink, Qdisc, mark};
-use crate::random::{Stream, Streams};
+use crate::qdisc::{Backlog, Built, Discipline, DropReason, DropSink, Qdisc, mark, ns3_stream};
+use crate::random::{Ns3Stream, Stream, Streams};
 use crate::spec::{Param, Quantity, Spec, SpecError};
 use crate::units::{ByteCount, Duration, Limit, Rate, Ratio, Timestamp};
 
@@ -157,6 +162,8 @@ pub struct RedParams {
     pub ecn: bool,
     /// Drop ECN-capable packets, too, where everything is given up.
     pub harddrop: bool,
+    /// Spacing and idle time as in ns-3.
+    pub as_ns3: bool,
     /// Seed of the draws.
     pub seed: u64,
 }
@@ -181,6 +188,7 @@ impl RedParams {
             bandwidth: BANDWIDTH.of(spec)?,
             ecn: ECN.of(spec)?,
             harddrop: HARDDROP.of(spec)?,
+            as_ns3: false,
             seed: RANDOM_SEED.of(spec)?,
         })
     }
@@ -194,14 +202,18 @@ struct Law {
     max_p: u64,
     weight: u64,
     gentle: bool,
+    /// The thresholds are bytes.
+    in_bytes: bool,
+    as_ns3: bool,
     /// Time of a packet on the link.
     packet_time: Duration,
     average: u64,
     /// Since when the queue has been empty.
     idle_since: Option<Timestamp>,
-    /// Arrivals since one was given up, `None` below `min_th`.
+    /// Arrivals since one was given up, or bytes in ns-3 if the thresholds are bytes; `None` below `min_th`.
     count: Option<u64>,
     random: Stream,
+    ns3: Ns3Stream,
 }
 
 impl Law {
@@ -213,11 +225,14 @@ impl Law {
             max_p: fixed(params.max_p),
             weight: fixed(params.weight),
             gentle: params.gentle,
+            in_bytes: !matches!(params.min_th, Limit::Packets(_)),
+            as_ns3: params.as_ns3,
             packet_time: MEAN_PACKET.time_at(params.bandwidth).unwrap_or(Duration::MAX),
             average: 0,
             idle_since: None,
             count: None,
             random: Streams::new(params.seed).stream("red"),
+            ns3: ns3_stream(params.seed),
         }
     }
 
@@ -228,7 +243,7 @@ impl Law {
         let kept = power(ONE - self.weight, missed.saturating_add(1));
         self.average =
             product(self.average, kept).saturating_add(self.weight.saturating_mul(length));
-        self.idle_since = (length == 0).then_some(now);
+        self.idle_since = (length == 0 && !self.as_ns3).then_some(now);
     }
 
     /// Why the arrival that was sampled is given up, if it is.
@@ -249,6 +264,37 @@ impl Law {
         let room = u128::from(ONE).saturating_sub(u128::from(count) * u128::from(probability));
         let drawn = u128::from(self.random.bits() >> (64 - FRACTION_BITS));
         if drawn * room >= u128::from(probability) << FRACTION_BITS {
+            return None;
+        }
+        self.count = Some(0);
+        Some(DropReason::Early)
+    }
+
+    /// ns-3's `RedQueueDisc::DoEnqueue`, for an arrival of `bytes` at a queue of `length`.
+    fn judge_as_ns3(&mut self, length: u64, bytes: u64) -> Option<DropReason> {
+        if self.average < self.min_th || length <= 1 {
+            self.count = None;
+            return None;
+        }
+        let step = if self.in_bytes { bytes } else { 1 };
+        let count = self.count.map(|count| count + step);
+        let forced_from = if self.gentle { 2 * self.max_th } else { self.max_th };
+        if self.average >= forced_from {
+            self.count = count;
+            return Some(DropReason::Forced);
+        }
+        self.count = Some(count.unwrap_or(step));
+        let mean = MEAN_PACKET.as_u64();
+        let arrivals = if self.in_bytes { count? / mean } else { count? };
+        let (one, p) = (u128::from(ONE), u128::from(self.probability()));
+        let spaced = match u128::from(arrivals) * p {
+            due if due < one => 0,
+            due if due < 2 * one => p * one / (2 * one - due),
+            _ => one,
+        };
+        let is_scaled = self.in_bytes && spaced < one;
+        let spaced = if is_scaled { spaced * u128::from(bytes) / u128::from(mean) } else { spaced };
+        if self.ns3.unit() * ONE as f64 > spaced as f64 {
             return None;
         }
         self.count = Some(0);
@@ -330,13 +376,19 @@ impl<P: Packet> Red<P> {
 impl<P: Packet> Qdisc<P> for Red<P> {
     fn enqueue(&mut self, now: Timestamp, mut packet: P, drops: &mut dyn DropSink<P>) {
         self.law.sample(now, self.length());
-        if self.limit.is_exceeded(self.backlog.with(packet.len())) {
-            return drops.dropped(packet, DropReason::Overlimit);
-        }
-        if let Some(reason) = self.law.judge()
+        let is_full = self.limit.is_exceeded(self.backlog.with(packet.len()));
+        let judged = match (self.params.as_ns3, is_full) {
+            (true, _) => self.law.judge_as_ns3(self.length(), packet.len().as_u64()),
+            (false, true) => None,
+            (false, false) => self.law.judge(),
+        };
+        if let Some(reason) = judged
             && !(self.may_mark(reason) && mark(&mut packet, reason, drops))
         {
             return drops.dropped(packet, reason);
+        }
+        if is_full {
+            return drops.dropped(packet, DropReason::Overlimit);
         }
         self.law.idle_since = None;
         self.backlog.add(packet.len());
@@ -344,12 +396,15 @@ impl<P: Packet> Qdisc<P> for Red<P> {
     }
 
     fn dequeue(&mut self, now: Timestamp, _drops: &mut dyn DropSink<P>) -> Option<P> {
-        let packet = self.packets.pop_front()?;
-        self.backlog.remove(packet.len());
-        if self.packets.is_empty() {
+        let packet = self.packets.pop_front();
+        if let Some(packet) = &packet {
+            self.backlog.remove(packet.len());
+        }
+        // ns-3 notices an empty queue when it is asked again.
+        if self.packets.is_empty() && packet.is_none() == self.params.as_ns3 {
             self.law.idle_since = Some(now);
         }
-        Some(packet)
+        packet
     }
 
     fn backlog(&self) -> Backlog {

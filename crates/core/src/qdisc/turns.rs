@@ -16,7 +16,7 @@ use crate::qdisc::buffer::Buffer;
 use crate::qdisc::round::{Links, Round};
 use crate::units::{ByteCount, Timestamp};
 
-/// The queues of a buffer, in whatever rounds, each with the bytes that it may still send.
+/// The queues of a buffer in one or more rounds, each with the bytes that it may still send.
 pub(super) struct Turns<P> {
     pub buffer: Buffer<P>,
     /// Membership of the queues in rounds.

@@ -12,9 +12,9 @@ pub fn one_of(written: &str, names: &[&str]) -> String {
     }
 }
 
-/// The name in `names` that takes the fewest letters to be inserted, left out or replaced in `written`,
-/// whatever their case: at most one, and one more for every four letters. If several are equally near, the
-/// first one.
+/// The name in `names` with the fewest differences from `written`: inserted, missing or replaced letters, not
+/// their case. Allows one difference, and one more for every four letters. Of equally near names, takes the
+/// first.
 pub fn nearest<'a>(written: &str, names: &[&'a str]) -> Option<&'a str> {
     let written = written.to_ascii_lowercase();
     let most = 1 + written.len() / 4;

@@ -13,7 +13,7 @@ pub trait Quantity: Copy + Debug + PartialOrd + Send + Sync + 'static {
     /// Description of the type, such as `"a duration"`.
     const WHAT: &'static str;
 
-    /// Reads a value without quotes; `None` for one that is not [`Quantity::WHAT`].
+    /// Reads a value without quotes; `None` if it is not [`Quantity::WHAT`].
     fn read(text: &str) -> Option<Self>;
 
     /// The form that [`Quantity::read`] reads.
@@ -28,7 +28,7 @@ pub trait Quantity: Copy + Debug + PartialOrd + Send + Sync + 'static {
     }
 }
 
-/// A parameter for help texts, documentation and checks of names, whatever the type of its value.
+/// A parameter without the type of its value, for help texts, documentation and checks of names.
 pub trait Parameter: Debug + Send + Sync {
     /// Name as written in plans.
     fn name(&self) -> &'static str;

@@ -6,7 +6,7 @@
 //!   Every field that it does not need is unknown.
 //! - Parameters that are unknown or out of range are refused.
 //!
-//! [`conform`] checks all of this for one algorithm, of whatever crate.
+//! [`conform`] checks all of this for one algorithm, from any crate.
 
 mod feeding;
 
@@ -244,7 +244,7 @@ pub fn sendbox_operations() -> impl Strategy<Value = Vec<SendboxOperation>> {
     prop::collection::vec(operation, 1..300)
 }
 
-/// A sendbox under test: whatever is reported, its rate stays within the configured bounds.
+/// A sendbox under test: with any reports, its rate stays within the configured bounds.
 pub struct SendboxModel {
     control: Control,
     departed: DepartureCounters,

@@ -224,7 +224,7 @@ fn role(which: usize) -> Role {
     if which == 0 { Role::Sendbox } else { Role::Receivebox }
 }
 
-/// A Weyl sequence: all that sessions need is that no number comes twice.
+/// A Weyl sequence. It never repeats a number, and sessions need no more.
 fn draw(drawn: &mut u64) -> u64 {
     *drawn = drawn.wrapping_add(0x9e37_79b9_7f4a_7c15);
     *drawn

@@ -1,6 +1,7 @@
 //! Traffic as data: sizes, schedules and send times, drawn from a seed. Sockets are the host's.
 
 mod cdf;
+pub mod media;
 mod receiving;
 mod requests;
 mod source;

@@ -1,11 +1,11 @@
-//! How receivers of TCP connections read and acknowledge, those that misbehave included.
+//! How receivers of TCP connections read and acknowledge data, including receivers that misbehave.
 //!
 //! ```text
 //! honest        as the stack does
 //! dividing      each acknowledgement in several pieces; all but the last end within a segment
 //! duplicating   each acknowledgement several times over
-//! optimistic    data ahead of those that have come, and those that are missing as if they had come
-//! concealing    no congestion experienced, however many segments were marked so
+//! optimistic    data that have not arrived yet, and missing data as if they had arrived
+//! concealing    never echoes marks (congestion experienced)
 //! ```
 //! Sources: Savage, Cardwell, Wetherall, Anderson, "TCP Congestion Control with a Misbehaving Receiver", CCR
 //! 29(5), 1999; for the last conduct Ely, Spring, Wetherall, Savage, Anderson, "Robust Congestion Signaling",
@@ -87,7 +87,7 @@ const LEAD: Param<u64> = Param::new(
 /// Source of the first three conducts.
 const SAVAGE: &str = "Savage et al., CCR 29(5), 1999";
 
-/// All that plans can name.
+/// All receivers that plans can name.
 pub const RECEIVERS: &[Receiver] = &[
     Receiver {
         name: "honest",
@@ -134,7 +134,7 @@ impl Conduct {
     ///
     /// # Errors
     ///
-    /// There is none of that name, it has no such parameter, or a value is out of range.
+    /// No receiver has that name, the receiver lacks a parameter, or a value is out of range.
     pub fn from_spec(spec: &Spec) -> Result<Self, SpecError> {
         let Some(receiver) = RECEIVERS.iter().find(|receiver| receiver.name == spec.kind) else {
             let names: Vec<&str> = RECEIVERS.iter().map(|receiver| receiver.name).collect();
@@ -146,7 +146,7 @@ impl Conduct {
 }
 
 impl Receiving {
-    /// The key of plans for the first setting that differs from the stack's behaviour; `None`: there is none.
+    /// The key of plans for the first setting that differs from the stack's behaviour; `None` if none differs.
     pub fn first_given(&self) -> Option<&'static str> {
         let given = [
             ("receiver", self.conduct != Conduct::Honest),

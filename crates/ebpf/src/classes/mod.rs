@@ -42,7 +42,7 @@ const LEAVES_AT_FIRST: u32 = 1 << 12;
 const LEAVES_MAX: u32 = 1 << 10;
 /// Class of the first bundle. As in `bpf/classes.bpf.c`.
 const FIRST_CLASS: u32 = QDISC | 1;
-/// Class of the first leaf; those of bundles come before it. As in `bpf/classes.bpf.c`.
+/// Class of the first leaf, after the classes of bundles. As in `bpf/classes.bpf.c`.
 const FIRST_LEAF: u32 = FIRST_CLASS + MAX_BUNDLES as u32;
 
 /// Where packets come from and go to, and how.
@@ -59,7 +59,7 @@ pub struct ClassesOptions {
     pub wan: u32,
     /// Classes below the class of a bundle, for flows by their hash: [`Classes::leaves`], or 0 for none.
     pub leaves: u32,
-    /// Packets in the qdisc, super-packets counted once, from which on bundles are held to their shares
+    /// Packets in the qdisc above which each bundle may only use its share. A super-packet counts once
     /// ([`Classes::set_share`]).
     pub most_packets: u32,
     /// Bytes from which on they are, too.
@@ -83,7 +83,7 @@ pub struct ClassifiedCounters {
     pub stale: u64,
     /// Dropped: too much waited in the qdisc, and this bundle had more than its share.
     pub full: u64,
-    /// Dropped: its leaf held too much of the bytes that the bundle may have waiting
+    /// Dropped: its leaf had too large a part of the bytes that the bundle may have waiting
     /// ([`Classes::set_limit`]).
     pub overlimit: u64,
 }
@@ -178,8 +178,8 @@ pub struct Classes {
 }
 
 impl Classes {
-    /// Loads the programs and attaches them, in the current network namespace. Until [`Classes::beat`] no
-    /// packet is put into a class, and afterwards only packets of the sampler's bundles.
+    /// Loads the programs and attaches them, in the current network namespace. Until [`Classes::beat`] they
+    /// put no packet into a class, and afterwards only packets of the sampler's bundles.
     pub fn attach(options: ClassesOptions) -> Result<Self, Error> {
         let mut classes = Self::load(options)?;
         let refused = TracepointLink::attach(classes.refused.as_fd(), "classes")?;
@@ -284,7 +284,7 @@ impl Classes {
         LEAVES_MAX.min(1 << most.ilog2())
     }
 
-    /// Bundles that there is room for.
+    /// Most bundles that the classes have room for.
     pub fn room(&self) -> usize {
         MAX_BUNDLES.min((LEAVES / self.leaves.max(1)) as usize)
     }

@@ -55,7 +55,7 @@ impl fmt::Debug for CoreLaw {
 }
 
 impl CoreLaw {
-    /// All that this program has.
+    /// All algorithms of this program.
     pub fn all() -> impl Iterator<Item = Self> {
         objects::OBJECTS.iter().map(|&(name, object)| Self { name, object })
     }

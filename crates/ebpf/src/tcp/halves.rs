@@ -98,7 +98,7 @@ impl Halves {
     /// The record of this number, if it has a place in the half that is not written.
     fn record(&self, view: View, number: u64) -> Option<&[AtomicU64]> {
         let place = number.wrapping_sub(view.from);
-        // Between a new start and the exchange that goes with it there is none.
+        // Between a new start and its exchange of halves, no record has a place.
         let places = view.to.saturating_sub(view.from).min(self.size);
         (place < places).then(|| {
             let index = 1 + (1 - view.written) * self.size as usize + place as usize;
@@ -209,8 +209,8 @@ mod tests {
             &self.memory.words()[word]
         }
 
-        /// Does as `claim_record` of `bpf/tcp_record.h`: takes the place of a record, `None` if there
-        /// is none.
+        /// Does as `claim_record` of `bpf/tcp_record.h`: takes the place of a record; `None` if all
+        /// places are taken.
         fn claim(&self) -> Option<usize> {
             let position = self.word(POSITION_WORD).fetch_add(1, Ordering::SeqCst);
             let half = usize::from(position & SECOND_HALF != 0);

@@ -77,7 +77,7 @@ pub struct Options {
     /// Records that may wait at a time without loss, at least 1; there is room for twice as many, each in 128
     /// bytes.
     pub records: u32,
-    /// Connections ask for ECN whatever `net.ipv4.tcp_ecn` says, like DCTCP connections. A listener agrees if
+    /// Connections ask for ECN regardless of `net.ipv4.tcp_ecn`, like DCTCP connections. A listener agrees if
     /// its algorithm asks for it too, or the route to the peer says `features ecn`.
     pub ecn: bool,
     /// Directory on a BPF file system, for this name alone. Maps that [`Datapath::pin`] has kept there are
@@ -123,7 +123,7 @@ pub struct Counters {
     pub beyond_share: u64,
     /// Connections that got a slot later: they had found none, or lost theirs while they were silent.
     pub regained: u64,
-    /// Requests for a slot in vain: by connections that began, and one per second by each that goes on.
+    /// Requests for a slot in vain: at the start of a connection, and then once per second.
     pub in_vain: u64,
     /// Records written, including dropped ones.
     pub records: u64,
@@ -217,8 +217,8 @@ impl Datapath {
         Ok(count)
     }
 
-    /// Whether there is a record that [`Datapath::drain`] has not taken: one that waits, or one that is being
-    /// written and will wake no reader.
+    /// Whether [`Datapath::drain`] has a record to take, or soon will: a record that is being written may wake
+    /// no reader.
     pub fn has_records(&self) -> bool {
         self.halves.has_records()
     }

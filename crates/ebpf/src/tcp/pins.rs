@@ -5,8 +5,8 @@
 //!   5f3c01d2/     the layout of the maps; all that is kept, or nothing
 //!     link records wakes slots modes free_slots counts owners holders
 //! ```
-//! A set is put together in another place and renamed: a process that dies meanwhile leaves no set
-//! that a successor could take for whole.
+//! A process assembles a set in another folder and renames it. If the process dies meanwhile, its
+//! successor finds no incomplete set.
 
 use std::ffi::CString;
 use std::fs::{self, DirBuilder, File, TryLockError};
@@ -25,7 +25,7 @@ pub(super) const MAPS: [&str; 8] =
     ["records", "wakes", "slots", "modes", "free_slots", "counts", "owners", "holders"];
 /// The file of the link, next to the maps.
 const LINK: &str = "link";
-/// Where a set is put together.
+/// Folder in which a process assembles a set.
 const STAGING: &str = "unfinished";
 
 /// Fingerprint of the headers that define how programs use the maps. Older programs go on writing and
@@ -54,7 +54,7 @@ const FNV_BASIS: u32 = 0x811c_9dc5;
 /// Factor of FNV-1a with 32 bits (Fowler, Noll and Vo).
 const FNV_PRIME: u32 = 0x0100_0193;
 
-/// Goes on from `hash` with the text of a C header, without comments and blanks.
+/// Continues `hash` with the text of a C header, without comments and blanks.
 const fn fingerprint(mut hash: u32, text: &[u8]) -> u32 {
     let mut at = 0;
     while at < text.len() {
@@ -202,7 +202,7 @@ fn layout() -> String {
     format!("{LAYOUT:08x}")
 }
 
-/// All that a set has.
+/// All parts of a set.
 fn files() -> impl Iterator<Item = &'static str> {
     MAPS.into_iter().chain([LINK])
 }

@@ -270,7 +270,7 @@ impl Record {
     }
 }
 
-/// Zero means that there is no value.
+/// The value; `None` if zero, which means unknown.
 fn known(value: u32) -> Option<u32> {
     (value > 0).then_some(value)
 }
@@ -368,7 +368,7 @@ impl TryFrom<u8> for Mode {
 }
 
 impl Report {
-    /// Whether there is any of [`Report::congestion_events`]: mostly there is none.
+    /// Whether [`Report::congestion_events`] has an event. Most reports have none.
     pub fn has_congestion_events(&self) -> bool {
         self.underused.is_some() || self.head.events.contains(Events::CONGESTION)
     }

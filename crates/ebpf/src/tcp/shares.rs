@@ -142,7 +142,7 @@ impl Shares {
         holders
     }
 
-    /// For tests: every cell, of whatever uid, and the slots that are taken together.
+    /// For tests: the cells of all uids, and the number of all taken slots.
     #[cfg(test)]
     pub(super) fn all(&self) -> (&[AtomicU64], &AtomicU64) {
         (self.cells(), self.word(USED_WORD))

@@ -32,8 +32,8 @@ pub struct Arguments {
     /// Back end: sim (the packet simulator) or emu (real kernels over an emulated link).
     #[arg(long, default_value = "sim", value_name = "NAME")]
     backend: String,
-    /// Folder for results: one line of JSON for each sequence, and a plan for each that breaks a
-    /// rule.
+    /// Folder for results: one line of JSON for each sequence, and a plan for each sequence that
+    /// breaks a rule.
     #[arg(long, default_value = "out/chaos", value_name = "DIR")]
     out: PathBuf,
     /// Run sequences again that have results.

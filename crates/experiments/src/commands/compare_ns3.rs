@@ -9,7 +9,7 @@ use forebay::{BadInput, print};
 
 /// Compare the simulator with recorded runs of ns-3.
 ///
-/// A pair is a metric of a run. It holds if the simulator's median over nine start times is near
+/// A pair is a metric of a run. It holds if the simulator's median over five or nine start times is near
 /// ns-3's values over several. With random losses, the mean over ten seeds counts. Runs are tight,
 /// loose or unstable: the throughput of ns-3 itself varies between its starts by little, more or
 /// much.

@@ -24,8 +24,8 @@ use forebay_scenario::{self as scenario, Property};
 ///
 /// Needs root. Prints a summary of both directions on stderr.
 ///
-/// Exit code: that of the command, or 128 and the number of the signal that ended it. If the command
-/// did not start: 1 without root, and 2 for a wrong option or an unknown command.
+/// Exit code: the exit code of the command, or 128 plus the number of the signal that ended it. If the
+/// command did not start: 1 without root, and 2 for a wrong option or an unknown command.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:\n  \
     forebay link --rate 10Mbit/s --delay 25ms --qdisc 'fq_codel(limit=1000p)' -- \\\n    \
@@ -88,7 +88,7 @@ struct Forward {
     qdisc: Spec,
 }
 
-/// The link from this machine to the command. Omitted values are those of the other direction.
+/// The link from this machine to the command. Omitted values are the same as in the other direction.
 #[derive(clap::Args)]
 struct Reverse {
     /// Rate towards the command.

@@ -84,7 +84,7 @@ fn as_json(what: What, pattern: Option<&str>) -> anyhow::Result<Value> {
     })
 }
 
-/// Names and titles of the plans with `pattern` in either, whatever its case; all without it.
+/// Names and titles of the plans with `pattern` in either, in upper or lower case. Without a pattern, all plans.
 fn plans(pattern: Option<&str>) -> anyhow::Result<Vec<(&'static str, String)>> {
     let wanted = pattern.unwrap_or_default().to_lowercase();
     let has = |text: &str| text.to_lowercase().contains(&wanted);

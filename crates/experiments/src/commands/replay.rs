@@ -9,14 +9,17 @@ use anyhow::Context;
 use forebay::commands::replay::Replay;
 use forebay::commands::replay::boxes::{document, plain, told};
 use forebay::{BadInput, print};
+use forebay_core::link::{Change, PathTrace};
+use forebay_core::qdisc::bundle_default;
+use forebay_core::record::{PathRow, path_csv, path_times};
 use forebay_core::spec::{Spec, one_of};
 use forebay_core::units::Rate;
-use forebay_host::daemon::record::{Figures, Told};
+use forebay_host::daemon::record::{Figures, PROBED, Paths, Told};
 use forebay_lab::output::{number, text_table};
 use forebay_lab::plan::Plan;
 use forebay_lab::plan::library::Source;
 use forebay_lab::plan::references::STATUS_QUO;
-use forebay_lab::recorded::{APPROXIMATIONS, AS_RECORDED, Load, Measured};
+use forebay_lab::recorded::{AS_RECORDED, Load, Measured, PATH_FILE};
 use forebay_lab::summary::ArmSummary;
 use forebay_lab::{Options, progress};
 use serde_json::{Value, json};
@@ -27,10 +30,18 @@ use super::run::BUILD;
 /// If packets waited in a bundle's queue at more than this share of the samples, the bundle counts as greedy.
 const BACKLOGGED: f64 = 0.5;
 
+/// Connections in the simulation of a probe's path: the default of `forebay probe --flows`.
+const PROBE_FLOWS: f64 = 8.0;
+
 /// Prints the recorded events, and simulates a similar path and load.
 pub fn execute(arguments: &Replay) -> anyhow::Result<ExitCode> {
     let recording = Told::read(&arguments.file).map_err(|error| BadInput(error.to_string()))?;
-    let figures = &recording.figures;
+    let paths =
+        Paths::read_archive(&arguments.file).map_err(|error| BadInput(error.to_string()))?;
+    let mut figures = recording.figures.clone();
+    if figures.is_empty() {
+        figures.extend(paths.of(Some(PROBED)).map(|(_, rows)| probed(rows)));
+    }
     if !arguments.json {
         print(&told(&recording))?;
     }
@@ -43,8 +54,8 @@ pub fn execute(arguments: &Replay) -> anyhow::Result<ExitCode> {
     };
     let simulated = match chosen {
         None => None,
-        Some(figures) => match measured(figures).and_then(|measured| measured.plan()) {
-            Ok(plan) => Some((figures, simulate(&plan, arguments.out.as_deref())?, plan)),
+        Some(figures) => match simulated(figures, &paths, arguments.out.as_deref()) {
+            Ok(simulated) => Some((figures, simulated?)),
             Err(reason) => {
                 eprintln!("bundle {} was not simulated: {reason}", figures.bundle);
                 None
@@ -52,14 +63,70 @@ pub fn execute(arguments: &Replay) -> anyhow::Result<ExitCode> {
         },
     };
     if arguments.json {
-        let simulated = simulated.map_or(Value::Null, |(figures, arms, plan)| {
-            json!({ "bundle": figures.bundle, "plan": plan, "approximations": APPROXIMATIONS, "summary": arms })
+        let simulated = simulated.map_or(Value::Null, |(figures, it)| {
+            json!({
+                "bundle": figures.bundle, "plan": it.plan, "path": it.path, "approximations": it.approximations,
+                "summary": it.arms,
+            })
         });
         print(&document(&recording, &simulated))?;
-    } else if let Some((figures, arms, _)) = simulated {
-        print(&beside(figures, &arms, arguments.out.as_deref()))?;
+    } else if let Some((figures, simulated)) = simulated {
+        print(&beside(figures, &simulated, arguments.out.as_deref()))?;
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// A simulation of a bundle.
+struct Simulated {
+    plan: String,
+    /// The recorded path that the plan uses, as a trace.
+    path: Option<String>,
+    approximations: Vec<&'static str>,
+    arms: Vec<ArmSummary>,
+}
+
+/// Simulates a bundle over its recorded path, or over one rate if no rate of the path is measured. The outer `Err` names a
+/// value that the recording lacks.
+fn simulated(
+    figures: &Figures,
+    paths: &Paths,
+    out: Option<&Path>,
+) -> Result<anyhow::Result<Simulated>, String> {
+    let path = paths.of(Some(&figures.bundle)).and_then(|(_, rows)| trace(rows));
+    let length = path.as_ref().map(PathTrace::length);
+    let measured = Measured { path: length, ..measured(figures)? };
+    let (plan, path) = (measured.plan()?, path.map(|path| path.to_string()));
+    let arms = simulate(&plan, path.as_deref(), out);
+    let approximations = measured.approximations();
+    Ok(arms.map(|arms| Simulated { plan, path, approximations, arms }))
+}
+
+/// The path of `rows` without losses, which a simulated queue makes itself; `None` if no rate is measured.
+fn trace(rows: &[PathRow]) -> Option<PathTrace> {
+    let [_, measured] = path_times(rows);
+    let path = PathTrace::parse(PATH_FILE, &path_csv(rows)).ok().filter(|_| !measured.is_zero())?;
+    path.only(|row| Change { loss: None, ..row })
+}
+
+/// Figures of a probe's load on a path: what a bundle with all defaults would get.
+fn probed(rows: &[PathRow]) -> Figures {
+    let [whole, _] = path_times(rows).map(|time| time.as_secs_f64());
+    let bits = rows.iter().map(|row| row.rate_bps as f64 * row.took_ns as f64 / 1e9).sum::<f64>();
+    let mut rates: Vec<u64> =
+        rows.iter().filter(|row| row.is_measured).map(|row| row.rate_bps).collect();
+    rates.sort_unstable();
+    Figures {
+        bundle: PROBED.into(),
+        cc: "copa".into(),
+        qdisc: bundle_default().to_string(),
+        backlogged: 1.0,
+        flows: Some(PROBE_FLOWS),
+        delivered_bps: bits / whole.max(f64::MIN_POSITIVE),
+        delivered_max_bps: rows.iter().map(|row| row.rate_bps).max().unwrap_or_default() as f64,
+        bottleneck_bps: rates.get(rates.len() / 2).map(|bps| *bps as f64),
+        min_rtt_ns: rows.iter().map(|row| row.rtt_ns).min(),
+        ..Figures::default()
+    }
 }
 
 /// Plan values from the figures. `Err` names a value that the recording lacks.
@@ -81,20 +148,21 @@ fn measured(figures: &Figures) -> Result<Measured, String> {
         rate: Rate::from_bits_per_sec(bottleneck_bps as u64),
         rtt: Duration::from_nanos(rtt_ns),
         load,
+        path: None,
     })
 }
 
-/// Runs the plan; its results go below `out`, or into a temporary folder.
-fn simulate(plan: &str, out: Option<&Path>) -> anyhow::Result<Vec<ArmSummary>> {
+/// Runs the plan over this path; its files and results go below `out`, or into a temporary folder.
+fn simulate(plan: &str, path: Option<&str>, out: Option<&Path>) -> anyhow::Result<Vec<ArmSummary>> {
     let scratch = tempfile::tempdir().context("no folder for the results")?;
     let folder = out.unwrap_or(scratch.path());
-    if let Some(out) = out {
-        let file = out.join("recorded.toml");
-        std::fs::create_dir_all(out)
-            .and_then(|()| std::fs::write(&file, plan))
-            .map_err(|error| BadInput(format!("--out {}: {error}", file.display())))?;
-    }
-    let source = Source { file: "recorded.toml".into(), folder: None, text: plan.into() };
+    let written = std::fs::create_dir_all(folder).and_then(|()| {
+        path.map_or(Ok(()), |path| std::fs::write(folder.join(PATH_FILE), path))?;
+        std::fs::write(folder.join("recorded.toml"), plan)
+    });
+    written.map_err(|error| BadInput(format!("--out {}: {error}", folder.display())))?;
+    let name = "recorded.toml".to_string();
+    let source = Source { file: name, folder: Some(folder.to_owned()), text: plan.into() };
     let plan = Plan::from_source(source, &[]).map_err(refuse)?;
     let options = Options {
         backend: "sim".into(),
@@ -107,7 +175,8 @@ fn simulate(plan: &str, out: Option<&Path>) -> anyhow::Result<Vec<ArmSummary>> {
 }
 
 /// Recorded and simulated figures, side by side.
-fn beside(figures: &Figures, arms: &[ArmSummary], out: Option<&Path>) -> String {
+fn beside(figures: &Figures, simulated: &Simulated, out: Option<&Path>) -> String {
+    let arms = &simulated.arms;
     let arm = |name: &str| arms.iter().find(|arm| arm.arm == name);
     let (with, without) = (arm(AS_RECORDED), arm(STATUS_QUO));
     let shown = |value: Option<f64>| value.map_or("-".to_string(), number);
@@ -150,7 +219,7 @@ fn beside(figures: &Figures, arms: &[ArmSummary], out: Option<&Path>) -> String 
     let titles =
         [&bundle[..], "recorded", "simulated", "simulated without boxes"].map(str::to_string);
     let mut text = format!("\n{}\nIn the simulator:\n", text_table(&titles, &rows));
-    for approximation in APPROXIMATIONS {
+    for approximation in &simulated.approximations {
         let _ = writeln!(text, "- {approximation};");
     }
     if let Some(out) = out {

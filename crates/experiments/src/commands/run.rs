@@ -11,7 +11,7 @@ use serde_json::json;
 
 use super::engine::{Engine, Work};
 use super::refuse;
-use forebay::commands::foreign_rust::{With, in_sets};
+use forebay::commands::foreign_rust::{self, With, in_sets};
 use forebay::commands::interrupt::{command_line, resume_after_interrupt};
 use forebay::commands::python::Python;
 use forebay::{BadInput, print};
@@ -65,8 +65,9 @@ pub struct Run {
     /// Use the settings of the experiment's authors, instead of the plan's own.
     #[arg(long)]
     as_published: bool,
-    /// Runs at a time [default: 1; with ray, one for each processor of the cluster]. With emu, only
-    /// 1 is allowed, because an emulation needs the whole machine.
+    /// Runs at a time [default: 1; with ray, one for each processor of the cluster]. With sim, runs
+    /// of plans with [topology] also use the cores of missing runs: `--jobs 8` makes a single run on
+    /// eight. With emu, only 1 is allowed, because an emulation needs the whole machine.
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..=1024), value_name = "N")]
     jobs: Option<u16>,
     /// Where to simulate: threads (of this program), ray (the cluster of this machine, or a new one
@@ -103,7 +104,7 @@ impl Run {
         self.python.know_in_plans()?;
         let plans = self.plans().map_err(refuse)?;
         if backend::lacks_root(&self.backend) {
-            return Err(without_root());
+            return Err(without_root(&["--keep-logs"]));
         }
         plans.iter().for_each(note_replacements);
         plans.iter().for_each(warn_of_references);
@@ -173,15 +174,16 @@ impl Run {
             if !self.arms.is_empty() {
                 plan.select_arms(&self.arms)?;
             }
+            plan.repeat_with(&(foreign_rust::arguments() + &self.python.arguments()));
             Ok(plan)
         };
         self.plans.iter().map(load).collect()
     }
 }
 
-/// Why nothing was run, and the same command for the simulator.
-fn without_root() -> anyhow::Error {
-    let line = command_line(&["--backend", "--keep-logs"]);
+/// Why nothing was run, and the same command for the simulator, which has no options `without`.
+pub fn without_root(without: &[&str]) -> anyhow::Error {
+    let line = command_line(&[&["--backend"], without].concat());
     anyhow::anyhow!(
         "--backend {} needs root for network namespaces: run it with sudo, or simulate:\n  \
          {line} --backend {}",

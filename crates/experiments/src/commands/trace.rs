@@ -49,6 +49,15 @@ enum Kind {
     /// Cellular downlink: a random walk of the rate up to 12 Mbit/s, with outages (model of
     /// Sprout).
     Lte(Draw),
+    /// Cellular downlink fitted to a recording of AT&T: 5 Mbit/s, up to 33.
+    #[command(name = "lte_att")]
+    LteAtt(Draw),
+    /// Cellular downlink fitted to a recording of T-Mobile: 13 Mbit/s, up to 89.
+    #[command(name = "lte_tmobile")]
+    LteTmobile(Draw),
+    /// Cellular downlink fitted to a recording of Verizon: 5 Mbit/s, up to 21.
+    #[command(name = "lte_verizon")]
+    LteVerizon(Draw),
     /// Starlink downlink: 50 to 220 Mbit/s; every 15 s a new rate, a new delay and losses.
     Leo(Draw),
     /// Wi-Fi shared with up to three stations: 3 to 124 Mbit/s, with the delay of aggregates.
@@ -169,7 +178,7 @@ struct Convert {
 }
 
 impl Trace {
-    /// Writes or shows the trace; exit code 2 if there is none at such a rate, or the file is none.
+    /// Writes or shows the trace. Exit code 2: a trace cannot have this rate, or the file is not a trace.
     pub fn execute(self) -> anyhow::Result<ExitCode> {
         let (text, output) = match self.kind {
             Kind::Constant(Constant { rate, duration, output }) => {
@@ -181,6 +190,9 @@ impl Trace {
                 (trace.map_err(refused)?.to_string(), output)
             }
             Kind::Lte(draw) => return draw.execute(PathModel::Lte),
+            Kind::LteAtt(draw) => return draw.execute(PathModel::LteAtt),
+            Kind::LteTmobile(draw) => return draw.execute(PathModel::LteTmobile),
+            Kind::LteVerizon(draw) => return draw.execute(PathModel::LteVerizon),
             Kind::Leo(draw) => return draw.execute(PathModel::Leo),
             Kind::Wifi(draw) => return draw.execute(PathModel::Wifi),
             Kind::Docsis(draw) => return draw.execute(PathModel::Docsis),

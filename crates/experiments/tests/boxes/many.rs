@@ -1,5 +1,5 @@
-//! Many bundles between two boxes: idle ones rest, busy ones share the line, and a reload changes only those that
-//! differ. `make bench-bundles` measures the cost compared with one bundle that has the same traffic.
+//! Many bundles between two boxes: idle ones rest, busy ones share the line, and a reload changes only bundles
+//! that differ. `make bench-bundles` measures the cost compared with one bundle that has the same traffic.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -26,7 +26,7 @@ use crate::two_bundles::await_both;
 
 /// Roles of the two boxes, in the order of their files and sockets.
 const ROLES: [&str; 2] = ["receivebox", "sendbox"];
-/// Port to which flows go.
+/// Destination port of flows.
 const PORT: u16 = 7000;
 /// One in this many bundles is busy.
 const BUSY_EVERY: usize = 20;

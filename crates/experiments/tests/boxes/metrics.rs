@@ -23,7 +23,7 @@ const ROLES: [&str; 2] = ["receivebox", "sendbox"];
 const SITES: [Site; 2] = [Site::RightBox, Site::LeftBox];
 /// Ports of the metrics, in the order of ROLES.
 const PORTS: [u16; 2] = [9476, 9475];
-/// Port to which flows go.
+/// Destination port of flows.
 const PORT: u16 = 7000;
 
 #[test]

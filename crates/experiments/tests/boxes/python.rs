@@ -194,6 +194,8 @@ fn simulation_runs_python_class_until_exception() {
     // 20 segments of the window of one bundle in 50 ms, where Copa would fill the link of 96 Mbit/s.
     let goodput_mbps = run_of_class["metrics"]["goodput_mbps"].as_f64().unwrap();
     assert!((4.0..5.0).contains(&goodput_mbps), "{run_of_class}");
+    let report = fs::read_to_string(folder.path().join("out/queue_shift/report.html")).unwrap();
+    assert!(report.contains(&format!(" --cc-python {}", file.display())), "the command repeats it");
     fs::write(folder.path().join("raise"), "").unwrap();
     let output = run();
     let stderr = String::from_utf8_lossy(&output.stderr);

@@ -14,7 +14,7 @@ use crate::two_bundles::{await_both, flow};
 
 /// Page with the configuration files of the test.
 const GUIDE: &str = include_str!("../../../../docs/operate/two-sites.md");
-/// Port to which the flows of the test go.
+/// Destination port of the test's flows.
 const PORT: u16 = 7000;
 
 #[test]

@@ -18,12 +18,12 @@ use crate::course::{self, Ends};
 use crate::link::Bottleneck;
 use crate::machine::{host, ip, output, router, without_offloads};
 
-/// Virtual router to which the machines of a site send all packets.
+/// Virtual router that gets all packets of a site's machines.
 const ROUTER: &str = "10.0.0.1";
 
 /// Both sites.
 pub struct Vpc {
-    /// The one that sends, and the one that receives.
+    /// The site that sends, and the site that receives.
     pub sites: [Site; 2],
     /// The link between them.
     pub link: Bottleneck,

@@ -5,9 +5,11 @@ mod gain;
 mod net;
 mod paths;
 
+use std::os::unix::fs::MetadataExt;
 use std::time::Duration;
 
 use forebay_core::units::Rate;
+use forebay_host::daemon::record::{PROBED, Paths};
 use forebay_scenario::Link;
 use forebay_skips::{Need, skip_without};
 
@@ -25,7 +27,9 @@ fn queue_in_the_middle_is_found() {
         return;
     }
     let net = Net::new(None, &[link(10, 10, "fifo(limit=100p)")], Peer::Answers);
-    let text = net.probe(&["--seconds", "4"]);
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("path.tar.gz");
+    let text = net.probe(&["--seconds", "4", "--record", file.to_str().unwrap()]);
     for expected in [
         "path to 10.77.9.1:61477, which answers probes; load: 8 connections with cubic",
         "|idle",
@@ -38,6 +42,14 @@ fn queue_in_the_middle_is_found() {
     }
     // The picture ends high: 100 packets are 120 ms.
     assert!(text.contains('▁') && text.contains('█'), "{text}");
+    assert_eq!(std::fs::metadata(&file).unwrap().mode() & 0o777, 0o600);
+    let paths = Paths::read_archive(&file).unwrap();
+    let (_, rows) = paths.of(Some(PROBED)).unwrap();
+    let measured: Vec<u64> =
+        rows.iter().filter(|row| row.is_measured).map(|row| row.rate_bps).collect();
+    let mean_bps = measured.iter().sum::<u64>() / measured.len() as u64;
+    assert!(measured.len() > 20 && (9_000_000..10_500_000).contains(&mean_bps), "{rows:?}");
+    assert!(rows.iter().all(|row| (20_000_000..25_000_000).contains(&row.rtt_ns)), "{rows:?}");
     let [link] = &net.finish()[..] else { panic!("one link") };
     assert!(link.drops_queue > 0 && link.drops_ring == 0, "{link:?}");
 }
@@ -55,6 +67,8 @@ fn missing_peer_fails_and_ambiguous_peer_is_refused() {
         (&["192.0.2.1", "--share", "101"], 2, "percent above 0 and up to 100"),
         (&["192.0.2.1", "--share", "most"], 2, "percent above 0 and up to 100"),
         (&["192.0.2.1", "--http", "upload"], 2, "allowed is a path such as /upload"),
+        (&["192.0.2.1", "--gentle", "--record", "x"], 2, "cannot be used with"),
+        (&["192.0.2.1", "--record", "/dev/null"], 2, "--record /dev/null: allowed is a new file"),
         (&["127.0.0.1:1", "--cc", "warp"], 2, "allowed is one of "),
         (&[], 2, "required"),
     ] {

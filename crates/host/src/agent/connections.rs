@@ -19,10 +19,10 @@ use super::status::{AgentTotals, FlowStatus};
 /// A slot in one of the kernel's tables: index of the table, number of the slot.
 type SlotPlace = (usize, u32);
 
-/// Segments up to which a connection counts as just opened: a first window (RFC 6928).
+/// Most segments of a connection that counts as just opened: a first window (RFC 6928).
 const YOUNG: u32 = 10;
 
-/// Time for which the shortest round trip counts after it was last seen.
+/// How long the shortest round trip counts after its last sample.
 const SHORTEST_FOR: Duration = Duration::from_millis(100);
 
 /// A connection and the state that the agent keeps for it.

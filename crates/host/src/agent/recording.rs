@@ -154,7 +154,7 @@ impl RecordingWriter {
 }
 
 /// Creates the recording at `path`, of at most `limit` bytes, and starts its writer. The writer ends
-/// when the last [`Recorder`] is dropped. An existing file is left as it is, with an error of the kind
+/// when the last [`Recorder`] is dropped. An existing file stays unchanged, and the error has the kind
 /// `AlreadyExists`.
 pub fn start(
     path: &Path,
@@ -179,7 +179,7 @@ pub fn start(
     let thread = std::thread::Builder::new().name("recording".into()).spawn(move || {
         drop_unneeded()?;
         let written = file.write_all(&received);
-        // The agent goes on without a recording.
+        // The agent continues without a recording.
         file.ended.store(true, Ordering::Relaxed);
         let written = written.map_err(named);
         written.inspect_err(|error| {

@@ -103,8 +103,8 @@ pub struct AgentTotals {
     pub stale: u64,
     /// Connections whose algorithm failed.
     pub failed: u64,
-    /// Connections that gave up their slots: idle ones where few were left or others had found none, and those of users
-    /// beyond their share.
+    /// Connections that lost their slots: idle connections when slots were scarce, and connections of users who had
+    /// more than their share.
     #[serde(default)]
     pub taken_back: u64,
 }
@@ -125,7 +125,7 @@ pub struct FlowStatus {
     pub name: String,
     /// Slot of the connection in the kernel's table of that name.
     pub slot: u32,
-    /// Own end of the connection; unknown for one that was there before the agent.
+    /// Own end of the connection; unknown if the connection is older than the agent.
     pub local: Option<String>,
     /// The other end.
     pub remote: Option<String>,

@@ -39,7 +39,7 @@ use crate::{clock, kernel, log};
 const BUSY: Duration = Duration::from_millis(20);
 /// Longest sleep; the first record ends it early.
 const IDLE: Duration = Duration::from_millis(50);
-/// Shortest sleep, whatever the shortest round trip or a timer requires.
+/// Shortest sleep, even if the shortest round trip or a timer requires less.
 const NAP_MIN: Duration = Duration::from_millis(3);
 /// Each sleep may last longer by this part of the shortest sleep, if another timer interrupts the processor then
 /// anyway. An extra interrupt costs a virtual machine more than the look itself.

@@ -1,8 +1,8 @@
-//! Traffic of the boxes' machines that belongs to no bundle: the boxes' messages. Both boxes of a bundle
-//! recognise these by addresses and ports.
+//! Messages of the boxes, which belong to no bundle. Both boxes of a bundle recognise them by addresses and
+//! ports.
 //!
-//! A box of an older version leaves out all packets to the receivebox's address. If its peer is that old, a
-//! box does the same: in the session each box says which it does.
+//! An older version leaves out all packets to the receivebox's address. A box does the same if its peer is that
+//! old: in the session, each box says which packets it leaves out.
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
@@ -18,14 +18,14 @@ use super::observer::names::Names;
 pub struct Apart {
     /// Messages of the boxes.
     pub messages: BTreeSet<MessageEnd>,
-    /// Addresses of receiveboxes that count no packets to themselves.
+    /// Addresses of receiveboxes that do not count packets to their own address.
     pub addresses: BTreeSet<IpAddr>,
 }
 
 impl Apart {
-    /// For a sendbox that sends its own messages from the addresses `listen`. Each bundle comes with two
-    /// facts: whether its receivebox counts packets to itself, and where it was heard. A receivebox may
-    /// answer before its name is looked up.
+    /// The traffic to leave out at a sendbox that sends its messages from the addresses `listen`. With each
+    /// bundle, `bundles` gives whether its receivebox counts packets to itself, and the address that the
+    /// receivebox sent from. A receivebox may answer before its name is looked up.
     pub fn of<'a>(
         listen: &[SocketAddr],
         bundles: impl Iterator<Item = (&'a BundleConfig, bool, Option<SocketAddr>)>,
@@ -35,7 +35,7 @@ impl Apart {
         let mut apart = Self { messages: own.collect(), addresses: BTreeSet::new() };
         for (bundle, counts, heard) in bundles {
             let ends_of_peer = at(&bundle.peer, names).into_iter().chain(heard);
-            // Hosts share the address of a NAT in front of a box.
+            // If a NAT is in front of the receivebox, its hosts have the same address.
             let is_its_own = !bundle.nat.is_some_and(Nat::changes_destination);
             for end in ends_of_peer {
                 apart.messages.extend(ends(end.ip(), end.port()));
@@ -48,13 +48,13 @@ impl Apart {
     }
 }
 
-/// The messages that a receivebox leaves out, given that it takes its own at the addresses `listen`.
+/// The messages to leave out at a receivebox that receives its own messages at the addresses `listen`.
 pub fn of_receivebox(listen: &[SocketAddr]) -> BTreeSet<MessageEnd> {
     listen.iter().flat_map(|own| ends(own.ip(), own.port())).collect()
 }
 
-/// Ends of messages to a box: its own port, and the default ports of both roles at this address. Both boxes
-/// of a bundle must leave out the same ports.
+/// Destinations of messages to a box: at `address`, its own port and the default ports of both roles. Both
+/// boxes of a bundle must leave out the same ports.
 fn ends(address: IpAddr, port: u16) -> impl Iterator<Item = MessageEnd> {
     let defaults = [Role::Sendbox, Role::Receivebox].map(Role::default_port);
     defaults.into_iter().chain([port]).map(move |port| end(address, port, false))
@@ -64,7 +64,7 @@ const fn end(address: IpAddr, port: u16, is_source: bool) -> MessageEnd {
     MessageEnd { address, port, is_source }
 }
 
-/// Known addresses of a peer, from the file or its name.
+/// Known addresses of a peer: from the configuration, or from the look-up of its name.
 fn at(peer: &Peer, names: &Names) -> Vec<SocketAddr> {
     match peer {
         Peer::At(address) => vec![*address],

@@ -37,7 +37,7 @@ pub enum Helper {
         /// Group of that user.
         #[arg(long)]
         gid: u32,
-        /// The name of the box, of those of the configuration file.
+        /// The name of the box in the configuration file.
         #[arg(long = "box", value_name = "NAME")]
         name: String,
         /// The configuration file of the box, which names the key files.
@@ -46,7 +46,7 @@ pub enum Helper {
     },
 }
 
-/// Another user of this machine, whom a process becomes; `None`: it stays as it is.
+/// The user of this machine that the process becomes; `None`: it keeps its user.
 #[derive(clap::Args)]
 pub struct As {
     /// The user.

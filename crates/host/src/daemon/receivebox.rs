@@ -85,7 +85,7 @@ struct Monotonic;
 
 impl BoxClock for Monotonic {}
 
-/// Runs the daemon until it is asked to stop; returns its last state.
+/// Runs the daemon until a signal stops it; returns its last state.
 #[cfg(feature = "bpf")]
 pub fn run(config: &Config) -> Result<Status, DaemonError> {
     run_by(Monotonic, config)

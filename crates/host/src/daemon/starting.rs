@@ -1,4 +1,4 @@
-//! Start of a box, and its run until it is asked to stop: its signals, its log, its account, its keys.
+//! Start of a box, and its run until a signal stops it: its signals, its log, its account, its keys.
 
 use std::io;
 use std::time::Instant;

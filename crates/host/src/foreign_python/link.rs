@@ -64,7 +64,7 @@ pub struct ChildAnswer {
     failed: Option<String>,
 }
 
-/// All that the child has answered for a connection.
+/// All answers of the child for a connection.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Heard {
     /// Number of the newest question that was answered.

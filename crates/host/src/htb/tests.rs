@@ -261,7 +261,7 @@ fn probing_qdisc_kinds_creates_none() {
         let ifindex = if_nametoindex("left").unwrap();
         for others in [None, Some("tc qdisc add dev left root handle 2: htb")] {
             others.into_iter().for_each(run);
-            // The kernel's own packets, such as those that look for routers, are counted meanwhile.
+            // Meanwhile the kernel counts its own packets, such as router solicitations.
             let qdiscs = || {
                 let all = tc("qdisc show dev left");
                 all.split(" direct_packets_stat").next().unwrap_or_default().to_owned()

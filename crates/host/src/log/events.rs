@@ -14,7 +14,7 @@ pub struct Event {
     pub name: &'static str,
     /// The level of its lines.
     pub level: Level,
-    /// When such a line is logged.
+    /// When the box logs this line.
     pub when: &'static str,
 }
 

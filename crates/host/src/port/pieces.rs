@@ -107,10 +107,10 @@ impl fmt::Display for MtuMax {
 
 /// A frame whose last piece has not come yet.
 pub(super) struct Pieces {
-    /// The pieces for which there was room.
+    /// The pieces that had room.
     bytes: Vec<u8>,
     longest: usize,
-    /// Length of all pieces so far, with those that were too much.
+    /// Length of all pieces so far, including pieces that had no room.
     len: usize,
     arrived: Timestamp,
     /// Frames longer than the longest allowed one.

@@ -36,9 +36,9 @@ pub struct XdpOptions {
     /// Device and port share the frames' memory if the driver supports that. Otherwise the kernel copies, without an
     /// error ([`XdpPort::is_zero_copy`](super::XdpPort::is_zero_copy)).
     pub zero_copy: bool,
-    /// Time for which a port polls the driver before its thread sleeps.
+    /// Time that a port polls the driver before its thread sleeps.
     pub busy_poll: Option<Duration>,
-    /// Each receive queue gets a separate thread. The owner of the port splits it for that
+    /// Each receive queue gets a separate thread. To do so, the owner splits the port
     /// ([`XdpPort::split`](super::XdpPort::split)).
     pub threads: bool,
 }

@@ -252,19 +252,25 @@ fn is_owner(user: u32) -> bool {
     user.is_root() || user == geteuid()
 }
 
+/// Whether the name of `socket` is the default for an agent, which has no key for a group that may read its status.
+pub fn is_agents(socket: &Path) -> bool {
+    socket.file_name().is_some_and(|name| name.to_string_lossy().starts_with("agent-"))
+}
+
 /// Adds to an error about missing permission who may connect to the socket at `path`.
 fn with_hint(path: &Path, error: io::Error) -> io::Error {
     if error.kind() != io::ErrorKind::PermissionDenied {
         return error;
     }
-    // Write permission of the group is what connect(2) needs.
+    // connect(2) needs write permission of the group.
     let file = std::fs::metadata(path).ok().filter(|file| file.mode() & 0o020 != 0);
     let group = file.and_then(|file| Group::from_gid(Gid::from_raw(file.gid())).ok().flatten());
     let hint = match group {
         Some(group) => {
             format!("run it with sudo; members of the group {:?} may read the status", group.name)
         }
-        None => "run it with sudo; box.status_group would let a group read the status".into(),
+        None if is_agents(path) => "run it with sudo".into(),
+        None => "run it with sudo; in a box, box.status_group lets a group read the status".into(),
     };
     io::Error::new(error.kind(), format!("{error}: {hint}"))
 }

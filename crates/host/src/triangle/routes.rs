@@ -171,7 +171,7 @@ fn route(net: IpNet, way: Way, table: u32, entrance: u32) -> RouteMessage {
     route
 }
 
-/// Removes the routes of the table for which `keep` is false.
+/// Removes the routes of the table unless `keep` holds for their prefix.
 fn remove_routes(host: &Commands, table: u32, keep: impl Fn(IpNet) -> bool) -> io::Result<()> {
     for family in FAMILIES {
         for mut route in host.routes(family)?.into_iter().filter(|route| is_ours(route, table)) {
@@ -190,7 +190,7 @@ fn remove_routes(host: &Commands, table: u32, keep: impl Fn(IpNet) -> bool) -> i
     Ok(())
 }
 
-/// Adds the rules in front of the one that takes packets, and the target rule behind it.
+/// Adds the rules in front of the rule that takes packets, and the target rule behind it.
 pub fn guard(host: &Commands, spec: &Spec, names: &Names) -> io::Result<()> {
     let own = (!spec.own).then_some("lo");
     for family in families(spec) {

@@ -228,9 +228,16 @@ fn check_quic(experiment: &Experiment) -> Result<(), BackendError> {
     )))
 }
 
-/// Refuses receivers that acknowledge otherwise than the hosts' kernel; how they read is up to the hosts.
+/// Refuses live encoders, and receivers that acknowledge otherwise than the hosts' kernel; how they read is up to the
+/// hosts.
 fn check_receivers(experiment: &Experiment) -> Result<(), BackendError> {
-    for plan::Flow { name, receiving, .. } in &experiment.flows {
+    for plan::Flow { name, receiving, traffic, .. } in &experiment.flows {
+        if matches!(traffic, plan::Traffic::Media { .. }) {
+            let reason = "the back end emu has no live encoders, allowed with sim";
+            return Err(BackendError::Unsupported(format!(
+                "flow.{name}.traffic.kind = media: {reason}"
+            )));
+        }
         let acknowledging = Receiving { read_rate: None, buffer: None, ..*receiving };
         if let Some(key) = acknowledging.first_given() {
             let reason = "the receivers of the back end emu are the kernel's own, allowed with sim";
@@ -292,7 +299,8 @@ fn check_boxes(experiment: &Experiment) -> Result<(), BackendError> {
 }
 
 /// Refuses parameters, because a kernel's algorithm takes none, and algorithms that the kernel neither has
-/// nor can load. For algorithms that the run brings along: refuses those that the kernel cannot hold.
+/// nor can load. Of the algorithms that the run registers,
+/// refuses any that the kernel cannot hold.
 fn check_cc(flow: &plan::Flow) -> Result<(), BackendError> {
     let refused = |allowed: &str| {
         let (at, name, cc) = (&flow.cc_at, &flow.name, flow.cc_name());

@@ -121,9 +121,10 @@ pub trait Backend: Sync {
     fn writes_files(&self) -> bool;
 
     /// Once `stop` is set, every run ends with [`BackendError::Stopped`] and none begins. Simulations look
-    /// every 10 ms of simulated time; a back end that starts other programs may not look at all.
-    fn heed(&mut self, stop: &Stop) {
-        let _ = stop;
+    /// every 10 ms of simulated time; a back end that starts other programs may not look at all. The runs share
+    /// `cores` processor cores: a large simulation may use those that no other run needs.
+    fn heed(&mut self, stop: &Stop, cores: usize) {
+        let _ = (stop, cores);
     }
 
     /// Refuses an experiment that this back end cannot run, before anything is started.

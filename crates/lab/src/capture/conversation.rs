@@ -1,7 +1,7 @@
 //! Converts the simulator's segment numbers into TCP's byte sequence numbers.
 //!
-//! The numbers of a connection begin with 0: its SYN has 0, its first byte 1; they wrap as TCP's do. A
-//! simulated SYN carries no options. Here it has those of a real SYN, which are eight bytes more. A data
+//! The numbers of a connection begin with 0: its SYN has 0 and its first byte 1. They wrap as TCP's do. A
+//! simulated SYN carries no options. Here it gets the options of a real SYN, eight bytes more. A data
 //! segment carries the acknowledgement and the echoed timestamp that its sender had received by then.
 
 use forebay_sim::{Segment, Stack, flags};

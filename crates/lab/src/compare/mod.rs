@@ -169,7 +169,7 @@ impl Comparison {
         )
     }
 
-    /// The figures to show: those that differ, or those that are not tested.
+    /// The figures to show: the changed figures, or the untested figures if nothing could be tested.
     pub fn listed(&self) -> &[Change] {
         if self.blind.is_some() { &self.untested } else { &self.changed }
     }

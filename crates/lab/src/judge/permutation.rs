@@ -10,7 +10,7 @@ use forebay_core::random::Streams;
 
 /// Most exchanges to list; if more are possible, this many are drawn at random.
 const EXCHANGES_MAX: usize = 8192;
-/// Units up to which the exchanges are listed one by one.
+/// Most units with an exact test: it lists all exchanges one by one.
 const LISTED_UNITS: usize = 14;
 /// Rounding error of sums: smaller differences count as equal.
 const ROUNDING: f64 = 1e-9;

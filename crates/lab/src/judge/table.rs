@@ -1,7 +1,6 @@
 //! Tables of claims and of anything else: titles and rows, as text, and claims as CSV.
 
 use std::borrow::Cow;
-use std::fmt::Write as _;
 
 use super::{Interval, Judged, Verdict};
 use crate::export::{Csv, Sink};
@@ -122,32 +121,6 @@ pub fn csv<'a>(claims: impl Iterator<Item = &'a Judged>) -> String {
     String::from_utf8(text).expect("cells are UTF-8")
 }
 
-/// Number of claims by verdict, in markdown: a row for each folder of plans, and one for all.
-pub fn counts_by_folder<'a>(claims: impl Iterator<Item = &'a Judged> + Clone) -> String {
-    let folder = |judged: &'a Judged| judged.of.split('/').next().unwrap_or_default();
-    let mut folders: Vec<&str> = Vec::new();
-    for name in claims.clone().map(folder) {
-        if !folders.contains(&name) {
-            folders.push(name);
-        }
-    }
-    let mut text = String::from(
-        "| plans | met | failed | open | not shown | reported | all |\n|---|---|---|---|---|---|---|\n",
-    );
-    let mut row = |name: &str, [met, failed, open, not_shown, reported]: [usize; 5]| {
-        let all = met + failed + open + not_shown + reported;
-        let _ = writeln!(
-            text,
-            "| {name} | {met} | {failed} | {open} | {not_shown} | {reported} | {all} |"
-        );
-    };
-    for name in folders {
-        row(name, by_verdict(claims.clone().filter(|&it| folder(it) == name)));
-    }
-    row("all", by_verdict(claims));
-    text
-}
-
 /// Counts in words: `3 met, 1 failed, 0 open, 2 not shown, 5 reported; 1 changed since ..`.
 pub fn counts<'a>(claims: impl Iterator<Item = &'a Judged> + Clone) -> String {
     let otherwise = claims.clone().filter(|judged| judged.before.is_some()).count();
@@ -201,12 +174,6 @@ mod tests {
             platforms/cpu,,\"share, at the end\",copa_sfq,≤ 1,inf,,,failed,,2/3,c\n\
             bundler/p,sim,\"share, at the end\",copa_sfq,,,,,not shown: not run,,2/3,c\n";
         assert_eq!(csv(all.iter()), expected);
-        let expected = "| plans | met | failed | open | not shown | reported | all |\n\
-            |---|---|---|---|---|---|---|\n\
-            | bundler | 1 | 0 | 0 | 1 | 0 | 2 |\n\
-            | platforms | 0 | 1 | 0 | 0 | 0 | 1 |\n\
-            | all | 1 | 1 | 0 | 1 | 0 | 3 |\n";
-        assert_eq!(counts_by_folder(all.iter()), expected);
         let expected = "1 met, 1 failed, 0 open, 1 not shown, 0 reported; 1 changed \
                         since the last verdict";
         assert_eq!(counts(all.iter()), expected);

@@ -2,8 +2,8 @@
 
 use super::entry::{Entry, HOLES, Pooling};
 use super::{
-    agent, arms, attack, bundles, convergence, cost, fairness, flows, links, network, requests,
-    sites, video,
+    agent, arms, attack, bundles, convergence, cost, fairness, flows, links, media, network,
+    requests, sites, video,
 };
 
 /// All metrics in the order of listings; each is defined next to its computation. In a run each may also
@@ -17,6 +17,7 @@ pub fn catalogue() -> impl Iterator<Item = &'static Entry> {
         fairness::METRICS,
         convergence::METRICS,
         video::METRICS,
+        media::METRICS,
         attack::METRICS,
         agent::METRICS,
         cost::METRICS,
@@ -70,13 +71,13 @@ const CLASSES: [&str; 3] =
 /// Starts of the names of metrics where smaller numbers are better.
 const LOWER: &str = "slowdown fct_ requests_unfinished requests_queued site_slowdown rtt_p ping_ srtt_ mean_srtt \
      queueing_ mean_est_qdelay mean_qdisc sojourn_ queue_mean queue_p queue_max queue_total queue_back \
-     standing_queue drops_ total_ starved harm_ flows_failed datagrams_ video_startup video_rebuffer stall_max \
+     standing_queue drops_ total_ starved harm_ flows_failed datagrams_ video_startup video_rebuffer media_delay media_late media_frozen stall_max \
      unfairness fair_after converged_after in_use_after rtt_error_abs cov_ nrmse_ boxes_died message_share \
      large_paired cpu_ratio cpu_s_per_gb processor_share ack_over_empty decision_ decisions_stale reports_lost \
      fallbacks agent_core program_ns";
 /// Starts of the names of metrics where greater numbers are better.
 const HIGHER: &str = "goodput payload_bytes throughput_p throughput_mbps mean_throughput agg_throughput agg_network \
-     agg_utility agg_utilization_bw jain mean_utilization_bw utilisation video_rate gap_closed bytes_over \
+     agg_utility agg_utilization_bw jain mean_utilization_bw utilisation video_rate media_rate gap_closed bytes_over \
      rtt_within rate_within boundaries_matched queue_share sites_better cpu_score acked_mbps";
 
 /// Whether greater numbers of the metric are better, in a `part` of a run; `None`: neither end is. A queue

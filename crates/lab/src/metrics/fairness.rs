@@ -175,7 +175,7 @@ impl Fairness {
         metrics
     }
 
-    /// Longest starvation of a single connection (s), among those of the flow at place `flow`, or among all.
+    /// Longest starvation of a single connection (s): of the flow at place `flow`, or of any flow if `None`.
     pub fn starved_s(&self, flow: Option<usize>) -> Option<f64> {
         let of_flow = self.starved.iter().filter(|(place, _)| flow.is_none_or(|it| it == *place));
         of_flow.map(|(_, seconds)| f64::from(*seconds)).reduce(f64::max)

@@ -10,7 +10,7 @@ use super::entry::Pooling::{Max, Mean, Sum};
 use super::entry::{CCPERF, Entry, OWN, entry};
 use super::path::{Path, Steps, link_of};
 use super::statistics::{Sorted, cov, mean, share, slope};
-use super::{Metrics, Pooling, bounds_ns, describe, video, windows};
+use super::{Metrics, Pooling, bounds_ns, describe, media, video, windows};
 use crate::experiment::Experiment;
 
 /// Length of the bins in [`FlowRecord::bytes_per_100ms`].
@@ -199,6 +199,7 @@ pub fn metrics(experiment: &Experiment, rows: &RunRecord, flow: Option<usize>) -
         throughput
             .put("mean_utilization_bw_l4", rate.and_then(|it| utilization(&bins, &active, it)));
         metrics.put_all(&active.name, throughput);
+        metrics.put_all(&active.name, media::metrics(&of_flow, &active));
     }
     if let Some((place, path)) = flow.zip(path) {
         let flow = &experiment.flows[place];

@@ -12,6 +12,7 @@ mod entry;
 mod fairness;
 mod flows;
 mod links;
+mod media;
 mod network;
 mod path;
 pub mod requests;

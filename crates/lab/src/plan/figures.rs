@@ -26,7 +26,7 @@ pub struct Figure {
     pub of: Vec<Address>,
     /// Subject of each panel; `None`: a single panel.
     pub facet: Option<Facet>,
-    /// The arm that the others are divided by; in a ribbon the one that is drawn in every panel.
+    /// The arm by whose values the other arms are divided. In a ribbon, the arm drawn in every panel.
     pub baseline: Option<String>,
     /// Published values.
     pub published: Vec<PublishedFigure>,

@@ -336,6 +336,13 @@ impl Plan {
         all.map(|(arm, cell)| self.experiment(arm, cell, self.seeds.first))
     }
 
+    /// Adds arguments to the command that repeats the runs; `arguments` begin with a space.
+    pub fn repeat_with(&mut self, arguments: &str) {
+        if !self.command.is_empty() {
+            self.command += arguments;
+        }
+    }
+
     /// The experiment of one arm in one cell with one seed.
     pub fn experiment(&self, arm: &Arm, cell: &Cell, seed: u64) -> Result<Experiment, PlanError> {
         Experiment::clone(arm.run(cell)).with_seed(seed)

@@ -183,7 +183,7 @@ pub fn curves(
     document(rows, unit, &panels)
 }
 
-/// Each curve minus the one that `base` names for it, in panels where curves overlap that one.
+/// Each curve minus its baseline, which `base` names, in panels where curves overlap their baseline.
 pub fn differences(
     series: &[NamedCurve],
     base: impl Fn(&NamedCurve) -> Option<String>,

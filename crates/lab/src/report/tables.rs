@@ -35,7 +35,7 @@ pub fn arms(plan: &PlanResults<'_>) -> Block {
 
 /// The numbers that a reader looks for first.
 const OVERVIEW: &str = "slowdown_p50 slowdown_geomean slowdown_above_1_3 slowdown_p99 fct_p50_ms fct_p99_ms \
-     requests_unfinished rtt_p50_ms video_rate_mbps video_rebuffering_s goodput_mbps gap_closed queue_mean_packets \
+     requests_unfinished rtt_p50_ms video_rate_mbps video_rebuffering_s media_delay_p95_ms goodput_mbps gap_closed queue_mean_packets \
      sojourn_mean_ms drops_queue_packets";
 /// Metrics of the overview of a plan that measures costs.
 const OVERVIEW_OF_COSTS: &str = "cpu_score cpu_ratio cpu_s_per_gb processor_share acked_mbps ack_over_empty_ns \
@@ -78,6 +78,7 @@ pub fn numbers(plan: &PlanResults<'_>) -> Vec<Block> {
     let mut blocks = Vec::new();
     blocks.extend(completion_times(plan));
     blocks.extend(videos(plan));
+    blocks.extend(media(plan));
     blocks.extend(connections(plan));
     blocks.extend(curves(plan));
     blocks.extend(programs(plan));
@@ -259,7 +260,7 @@ fn comparisons(plan: &PlanResults<'_>) -> Option<Block> {
     )
 }
 
-/// How closely flows follow those of the baseline over time.
+/// How closely flows follow the flows of the baseline over time.
 fn curves(plan: &PlanResults<'_>) -> Option<Block> {
     metric_table(
         plan,
@@ -302,6 +303,16 @@ fn videos(plan: &PlanResults<'_>) -> Option<Block> {
          video_settled_s video_rate_mbps",
         "Videos, each from its start to its end: means over clients and seeds. \
          A video has settled when its rate no longer changes.",
+    )
+}
+
+fn media(plan: &PlanResults<'_>) -> Option<Block> {
+    metric_table(
+        plan,
+        whole(plan),
+        "media_delay_p50_ms media_delay_p95_ms media_delay_p99_ms media_late_share \
+         media_frozen_s media_rate_mbps",
+        "Frames of live encoders: means over seeds. Late frames include missing and skipped frames.",
     )
 }
 
@@ -355,7 +366,7 @@ fn cpu(plan: &PlanResults<'_>) -> Option<Block> {
     })
 }
 
-/// The parameters common to all arms, and those that differ.
+/// The parameters that all arms share, and the parameters that differ.
 pub fn parameters(plan: &PlanResults<'_>) -> Vec<Block> {
     let mut by_arm: Vec<(&str, &BTreeMap<String, String>)> = Vec::new();
     for (arm, _) in &plan.arms {

@@ -40,7 +40,7 @@ pub struct Results {
 /// Makes the runs of `plan` that the folder of results lacks, and reports to `progress`.
 ///
 /// For the arms see [`Plan::select_arms`]. The arms take turns, cell by cell and seed by seed. The same plan,
-/// seed and program give the same figures, whatever the other `options` are.
+/// seed and program give the same figures with any other `options`.
 ///
 /// # Errors
 /// Before anything is written: the errors of [`check`]. Then the first run that cannot be made at all, or

@@ -5,8 +5,8 @@
 //! number of samples, u32 | LZ4 block of the first bytes of all words, then of all second bytes, ..
 //! words: steps of time in ns, i64, then values, f64                                    (all little-endian)
 //! ```
-//! Bytes at the same place in their words are stored together because they are alike: those of equal steps,
-//! of whole numbers and of exponents.
+//! Bytes at the same place in their words are stored together. They are alike if steps are equal, values are whole
+//! numbers, or exponents are equal.
 
 use lz4_flex::block::{compress, decompress};
 

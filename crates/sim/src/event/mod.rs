@@ -7,7 +7,7 @@
 //! ```text
 //!  near   sorted, at most 32: a new event belongs between the last few        (near.rs)
 //!  ────── horizon: all of near before, all of the wheel at or after it ──────
-//!  far    wheel: a place by time alone, whatever their number                 (wheel.rs)
+//!  far    wheel: time alone gives the place of an event                       (wheel.rs)
 //! ```
 //! Neither part compares insertion numbers: both keep events of equal time in order of arrival.
 
@@ -179,6 +179,12 @@ impl Events {
         };
         self.now = at;
         Some((Timestamp::from_nanos(at), Event::from_code(code)))
+    }
+
+    /// Whether more events may be due at `now`, the time of the last event taken.
+    #[inline]
+    pub fn is_followed(&self, now: Timestamp) -> bool {
+        self.near.first().unwrap_or(self.horizon.0) <= now.as_nanos()
     }
 
     /// Number of pending events.

@@ -10,16 +10,19 @@ use std::fmt;
 use std::time::Duration;
 
 use forebay_core::cc::Registry;
+use forebay_core::random::Streams;
 use forebay_core::spec::{Spec, Value};
+use forebay_core::traffic::media::Media;
 use forebay_core::traffic::video::Video;
 use forebay_core::traffic::{Connections, Source};
 use forebay_core::units::ByteCount;
 use forebay_scenario::{self as scenario, Link, Platform, Scenario};
 
+use crate::media::Streaming;
 use crate::network::{
     BundleChange, Flow, Hop, Network, Opener, RoutedBundle, Signal, Traffic, Upset,
 };
-use crate::{EcnMode, Halves, Requests, SUPPLIED, Stack};
+use crate::{EcnMode, Halves, Parts, Requests, SUPPLIED, Stack};
 
 /// Time after the end of arrivals during which late datagrams still count: 1 s, as in the testbed.
 pub const LINGER: Duration = Duration::from_secs(1);
@@ -56,6 +59,8 @@ pub struct Setup {
     pub reversed: Vec<bool>,
     /// The clients that send requests.
     pub requests: Requests,
+    /// The parts of the network; `None`: it is not cut.
+    pub parts: Option<Parts>,
 }
 
 /// Index of `forward` among the links of the network. If the scenario has parallel paths, this link has no
@@ -139,12 +144,14 @@ impl Setup {
             flows: Vec::new(),
         };
         let (places, reversed, requests) = (Vec::new(), Vec::new(), Requests::default());
-        let made = Self { network, places, reversed, requests };
+        let made = Self { network, places, reversed, requests, parts: None };
         let mut builder = Builder { scenario, algorithms, made };
         for (place, flow) in scenario.flows.iter().enumerate() {
             builder.add(place, flow)?;
         }
-        Ok(builder.made)
+        let mut made = builder.made;
+        made.parts = sites::parts(scenario, &made);
+        Ok(made)
     }
 }
 
@@ -164,6 +171,9 @@ impl Builder<'_> {
             scenario::Traffic::Video { flows, video } => {
                 return self.add_videos(place, flow, *flows, video);
             }
+            scenario::Traffic::Media { flows, media } => {
+                return self.add_media(place, flow, *flows, media);
+            }
             _ => {}
         }
         let (traffic, count) = match &flow.traffic {
@@ -175,7 +185,9 @@ impl Builder<'_> {
                 (Traffic::Source(timing.source(*rate, packet)), *flows)
             }
             scenario::Traffic::Ping { loops } => (Traffic::Ping, *loops),
-            scenario::Traffic::Requests(_) | scenario::Traffic::Video { .. } => return Ok(()),
+            scenario::Traffic::Requests(_)
+            | scenario::Traffic::Video { .. }
+            | scenario::Traffic::Media { .. } => return Ok(()),
         };
         for index in 0..count {
             let place = Place { flow: place, index };
@@ -220,6 +232,28 @@ impl Builder<'_> {
         for index in 0..count {
             let halves = self.add_connection(flow, Place { flow: place, index })?;
             self.made.requests.add_video([flow.start_of(index), flow.stop], video.clone(), halves);
+        }
+        Ok(())
+    }
+
+    /// Each packet is acknowledged: the draft wants feedback at the end of each frame at the latest.
+    fn add_media(
+        &mut self,
+        place: usize,
+        flow: &scenario::Flow,
+        count: u32,
+        media: &Media,
+    ) -> Result<(), Unsupported> {
+        let mut flow = flow.clone();
+        flow.receiving.ack_every.get_or_insert(1);
+        let streams = Streams::new(self.scenario.seed).part("media");
+        for index in 0..count {
+            let place = Place { flow: place, index };
+            let number = self.add_flow(&flow, Traffic::Written, [flow.reversed, false], place)?;
+            let draws = streams.stream(&format!("{}#{index}", flow.name));
+            let times = [flow.start_of(index), flow.stop];
+            let media = Streaming::new(media.clone(), times, number, draws);
+            self.made.requests.add_media(media);
         }
         Ok(())
     }

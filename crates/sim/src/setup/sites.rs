@@ -2,7 +2,8 @@
 
 use forebay_scenario::{Bundle, Flow, Scenario, SitePair, Topology};
 
-use super::OTHERS;
+use super::{OTHERS, Setup};
+use crate::Parts;
 use crate::network::{Hop, RoutedBundle};
 
 /// The routes of a connection of `flow` between the sites of `pair`: for its data, and for the packets back.
@@ -28,6 +29,32 @@ pub(super) fn bundles(topology: &Topology) -> Vec<RoutedBundle> {
         Some(RoutedBundle { log: true, ..RoutedBundle::new(of, path, back) })
     };
     topology.pairs.iter().filter_map(of_pair).collect()
+}
+
+/// The parts of the network of a topology; `None`: it is not cut.
+pub(super) fn parts(scenario: &Scenario, made: &Setup) -> Option<Parts> {
+    let topology = scenario.topology.as_ref()?;
+    let (part_of, delay) = topology.parts(&scenario.flows)?;
+    let between = |from: usize, to: usize| [part_of[from], part_of[to]];
+    let transit = topology.links.iter().map(|it| between(it.from, it.to));
+    let ends = |pair: &SitePair| {
+        let [first, last] = [pair.there.first()?, pair.there.last()?];
+        Some(between(topology.links[*first].from, topology.links[*last].to))
+    };
+    let of_flow = |(place, reversed): (&super::Place, &bool)| {
+        let mut ends = ends(scenario.site_pair(place.flow, place.index)?)?;
+        ends.rotate_left(usize::from(*reversed));
+        Some(ends)
+    };
+    let bundled = topology.pairs.iter().filter(|pair| topology.bundle_name(pair).is_some());
+    Some(Parts {
+        count: part_of.iter().max()? + 1,
+        delay,
+        // No packet takes the two links of a single bottleneck.
+        links: std::iter::repeat_n([0; 2], OTHERS).chain(transit).collect(),
+        flows: made.places.iter().zip(&made.reversed).map(of_flow).collect::<Option<_>>()?,
+        bundles: bundled.map(ends).collect::<Option<_>>()?,
+    })
 }
 
 /// The transit links between two sites in a direction, and the access of both.

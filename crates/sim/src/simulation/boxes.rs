@@ -40,8 +40,12 @@ impl Simulation {
         let (algorithms, now) = (&self.algorithms, self.now);
         let built = bundle::boxes(index as u32, bundle, &streams, None, machine, algorithms, now);
         let (mut sendbox, mut receivebox) = built.map_err(|error| error.within(&bundle.of.name))?;
-        sendbox.plan(self.now, &mut self.events);
-        receivebox.plan(self.now, &mut self.events);
+        if self.is_here(|parts| parts.bundles[index][0]) {
+            sendbox.plan(self.now, &mut self.events);
+        }
+        if self.is_here(|parts| parts.bundles[index][1]) {
+            receivebox.plan(self.now, &mut self.events);
+        }
         self.sendboxes.push(sendbox);
         self.receiveboxes.push(receivebox);
         let ways = [&bundle.path, &bundle.back].map(|hops| self.way(network, hops));

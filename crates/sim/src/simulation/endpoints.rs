@@ -152,7 +152,10 @@ impl Simulation {
         self.places.push(Place::Connection(index as usize));
         let (data, back) = (self.way(network, &flow.data), self.way(network, &flow.back));
         let meter = self.meters.len() as u32;
-        self.meters.push(FlowMeter::new(start, self.stop));
+        let [sends, receives] = [0, 1].map(|end| self.is_here(|it| it.flows[number as usize][end]));
+        // A meter at neither end measures nothing, and needs no memory for it.
+        let stop = if sends || receives { self.stop } else { start };
+        self.meters.push(FlowMeter::new(start, stop));
         let receiver = Receiver::new(&tcp).with(&flow.receiving);
         let reading = rate.map(|rate| Box::new(Reading::new(&tcp, rate)));
         let mut sender = Sender::new(tcp, algorithm, bytes);
@@ -176,9 +179,10 @@ impl Simulation {
             peer: Peer::SILENT,
             written: None,
         });
-        self.events.add(start, Event::Start(index));
-        if let Some(stop) = flow.stop {
-            self.events.add(Timestamp::ZERO + stop, Event::Stop(index));
+        if sends {
+            self.events.add(start, Event::Start(index));
+            let stop = flow.stop.map(|stop| Timestamp::ZERO + stop);
+            stop.into_iter().for_each(|at| self.events.add(at, Event::Stop(index)));
         }
         Ok(())
     }
@@ -446,7 +450,8 @@ impl Simulation {
         if packet.kind() == Kind::SynAck {
             let is_first = !sender.is_open();
             sender.on_syn_ack(self.now, packet.sent);
-            if is_first && connection.short.is_some() {
+            // Linux sends this acknowledgement with the first data.
+            if is_first && (connection.short.is_some() || self.stack.is_ns3) {
                 self.confirm_handshake(packet.flow());
             }
         } else {

@@ -5,6 +5,7 @@
 //! arrival at a link, is a call and no event.
 
 mod boxes;
+mod cut;
 mod endpoints;
 mod pings;
 mod receiving;
@@ -23,6 +24,8 @@ use forebay_core::units::Timestamp;
 use forebay_scenario::Change;
 
 use self::boxes::Upsets;
+pub(crate) use self::cut::Crossing;
+use self::cut::Cut;
 pub use self::endpoints::Read;
 use self::endpoints::{Connection, DatagramSource, Place, Way};
 use self::pings::PingLoop;
@@ -103,6 +106,8 @@ pub struct Simulation {
     sent: u64,
     /// Packets that have reached an endpoint.
     delivered: u64,
+    /// Place in a network that is cut into parts.
+    cut: Option<Box<Cut>>,
 }
 
 impl Simulation {
@@ -118,7 +123,10 @@ impl Simulation {
         network: impl Into<Network>,
         algorithms: Registry,
     ) -> Result<Self, SpecError> {
-        let network = network.into();
+        Self::build(&network.into(), algorithms, None)
+    }
+
+    fn build(network: &Network, algorithms: Registry, cut: Option<Cut>) -> Result<Self, SpecError> {
         network.check()?;
         let streams = Streams::new(network.seed);
         let mut simulation = Self {
@@ -131,7 +139,7 @@ impl Simulation {
             handled: 0,
             links: Vec::with_capacity(network.links.len()),
             after: Vec::new(),
-            routes: Routes::new(&network)?,
+            routes: Routes::new(network, cut.as_ref().map(Cut::parts))?,
             schedules: Vec::with_capacity(network.links.len()),
             sendboxes: Vec::new(),
             receiveboxes: Vec::new(),
@@ -153,16 +161,17 @@ impl Simulation {
             tap: None,
             sent: 0,
             delivered: 0,
+            cut: cut.map(Box::new),
         };
         for index in 0..network.links.len() {
-            simulation.add_link(&network, index, &streams)?;
+            simulation.add_link(network, index, &streams)?;
         }
         for index in 0..network.bundles.len() {
-            simulation.add_bundle(&network, index, &streams)?;
+            simulation.add_bundle(network, index, &streams)?;
         }
-        simulation.add_uplinks(&network);
+        simulation.add_uplinks(network);
         for (index, flow) in network.flows.iter().enumerate() {
-            simulation.add_flow(&network, flow, &streams.part(&format!("flow {index}")))?;
+            simulation.add_flow(network, flow, &streams.part(&format!("flow {index}")))?;
         }
         simulation.after = simulation.routes.after_elements();
         for (after, link) in simulation.after.iter_mut().zip(&simulation.links) {
@@ -182,11 +191,13 @@ impl Simulation {
         let (link, streams) = (&network.links[index], streams.part(&network.links[index].name));
         let changes = link.all_changes(network.stop, &streams);
         let is_logged = network.logged.contains(&index);
-        let built =
-            LinkState::new(index as u32, link, is_logged, &network.stack, &changes, &streams);
+        let (number, stack, run) = (index as u32, &network.stack, network.seed);
+        let built = LinkState::new(number, link, is_logged, stack, &changes, &streams, run);
         self.links.push(built.map_err(|error| error.within(&link.name))?);
         self.schedules.push(Schedule { changes, next: 0 });
-        self.plan_change(index);
+        if self.is_here(|parts| parts.links[index][0]) {
+            self.plan_change(index);
+        }
         Ok(())
     }
 
@@ -272,6 +283,7 @@ impl Simulation {
             Step::Line(line) => {
                 self.routes.lines[line as usize].push(now, packet, events);
             }
+            Step::Cut(line) => drop(self.cross(line, 0, packet)),
             Step::Link(link) => {
                 if let Some(packet) = self.links[link as usize].offer(now, packet, events) {
                     self.leave(link, packet);
@@ -360,6 +372,12 @@ impl Simulation {
                 let late_ns = here.jitter_ns(self.now);
                 let end = line.push_late(self.now, late_ns, packet, &mut self.events);
                 here.on_release(&packet, end);
+            }
+            // Only a line behind a link may end in another part, or one without any link.
+            Step::Cut(line) => {
+                let late_ns = here.jitter_ns(self.now);
+                let end = self.cross(line, late_ns, packet);
+                self.links[link as usize].on_release(&packet, end);
             }
             _ => {
                 here.on_release(&packet, self.now);

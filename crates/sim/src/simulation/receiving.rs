@@ -59,8 +59,10 @@ impl Simulation {
         let edge = reading.map(Reading::announce);
         // A receiver that acknowledges data beyond its room would also move its window beyond it.
         ack.number = edge.map_or(ack.number, |edge| ack.number.min(edge));
-        // Kind, length and padding to four bytes, then eight bytes for each block (RFC 2018 section 3).
-        let option = if blocks > 0 { 4 + 8 * blocks } else { 0 };
+        // Kind, length and padding to four bytes, then eight bytes for each block (RFC 2018 section 3). ns-3 pads
+        // all options together: here kind and length take the place of the timestamps' padding.
+        let head = if self.stack.is_ns3 { 0 } else { 4 };
+        let option = if blocks > 0 { head + 8 * blocks } else { 0 };
         let counts = if ack.tells_counts { COUNTS_BYTES } else { 0 };
         let bytes = self.stack.tcp.overhead + option + counts;
         let packet = Packet::new(Kind::Ack, flow, ack.number, bytes, ack.echo)

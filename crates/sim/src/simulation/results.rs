@@ -1,7 +1,7 @@
 //! Results of a run.
 
 use forebay_core::record::{PacketRecord, TcpSample};
-use forebay_core::units::{Duration, Timestamp};
+use forebay_core::units::{Duration, Rate, Timestamp};
 
 use super::Simulation;
 use super::endpoints::{Connection, Place};
@@ -33,7 +33,8 @@ impl Simulation {
             inside += queued;
         }
         inside += self.routes.lines.iter().map(|line| line.len()).sum::<u64>();
-        assert_eq!(self.sent, ended + inside + self.delivered);
+        let [left, arrived] = self.crossed();
+        assert_eq!(self.sent + arrived, ended + inside + self.delivered + left);
     }
 
     /// Simulated time.
@@ -132,6 +133,14 @@ impl Simulation {
             retransmissions: sender.counters.resent,
             duplicates: Some(receiver.duplicates()),
         })
+    }
+
+    /// The rate of payload that the algorithm of flow `index` allows a source that adapts, and the number of
+    /// segments sent at least once. Nothing for a flow that is no connection.
+    pub fn source_state(&self, index: usize) -> (Option<Rate>, u32) {
+        let Some(Place::Connection(index)) = self.places.get(index) else { return (None, 0) };
+        let sender = &self.connections[*index as usize].sender;
+        (sender.source_rate(), sender.next())
     }
 
     /// Measures [`FlowMetrics::mean_one_way_delay_l7`] of flow `index` from its start on. The flow must be a

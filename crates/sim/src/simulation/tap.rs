@@ -235,7 +235,8 @@ fn is_segment(kind: Kind) -> bool {
     !matches!(kind, Kind::Datagram | Kind::Message | Kind::Ping | Kind::Pong)
 }
 
-fn is_back(packet: &Packet) -> bool {
+/// Whether the sender of `packet` is the end that receives data or answers pings, or the receivebox.
+pub(super) fn is_back(packet: &Packet) -> bool {
     match packet.kind() {
         Kind::SynAck | Kind::Ack | Kind::Fin => true,
         Kind::PeerSyn | Kind::PeerConfirm | Kind::Ask | Kind::Pong => true,

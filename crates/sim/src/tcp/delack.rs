@@ -1,4 +1,4 @@
-//! How long an acknowledgement of data in order may wait.
+//! Delayed acknowledgements: how long a receiver may wait before it acknowledges data in order.
 //!
 //! ```text
 //! count    every second full segment, or after the delay                     (RFC 1122, 4.2.3.2)
@@ -7,18 +7,20 @@
 //!          if the gap is shorter than the ATO; at least half of it and 20 ms;
 //!          doubled when it expired                                       (Linux, tcp_delack_timer_handler)
 //! ```
-//! Departures from Linux: there is no "pingpong" mode, which only a receiver that sends data enters. In Linux
-//! the pause is the receiver's own timeout, which a simulated receiver does not have; here it is 250 ms, the
-//! timeout of a path of 50 ms.
+//! Departures from Linux:
+//!
+//! - There is no "pingpong" mode: only a receiver that sends data enters it.
+//! - A pause is 250 ms, the retransmission timeout on a path of 50 ms. Linux takes the receiver's own timeout,
+//!   which a simulated receiver does not have.
 
 use forebay_core::units::Timestamp;
 
 use super::stack::Tcp;
 use crate::event::nanos_between;
 
-/// Gap after which the sender probably restarted and benefits from quick acknowledgements.
+/// Gap between segments after which the sender has probably restarted (ns). Quick acknowledgements then help it.
 const PAUSE_NS: u64 = 250_000_000;
-/// Longest delay (TCP_DELACK_MAX).
+/// Longest delay of an acknowledgement (ns; TCP_DELACK_MAX).
 const DELAY_MAX_NS: u64 = 200_000_000;
 
 /// When the next acknowledgement is due.
@@ -34,7 +36,7 @@ pub(crate) struct DelayedAck {
 }
 
 impl DelayedAck {
-    /// State at the beginning of a connection with `tcp`.
+    /// State at the beginning of a connection of the stack `tcp`.
     pub fn new(tcp: &Tcp) -> Self {
         Self {
             every: tcp.ack_every,
@@ -77,7 +79,7 @@ impl DelayedAck {
         is_quick || pending >= self.every
     }
 
-    /// The longest wait.
+    /// Longest time that an acknowledgement may wait now (ns).
     pub fn delay_ns(&self) -> u64 {
         self.delay_ns
     }

@@ -115,8 +115,8 @@ pub(crate) struct Scoreboard {
     behind: BinaryHeap<Reverse<u32>>,
     /// Boxed: a sender that counts duplicates has none, and the other fields are read often.
     rack: Option<Box<Rack>>,
-    /// SACKed segments among the resent.
-    sacked_resent: u32,
+    /// Segments among the resent that are not lost: SACKed ones, and those that ns-3 repeats by rule 3.
+    unlost_resent: u32,
     /// A repair stays in flight when it is SACKed.
     keeps_repairs: bool,
     /// SACKed states are guesses from duplicates.
@@ -147,7 +147,7 @@ impl Scoreboard {
             probed: 0,
             behind: BinaryHeap::new(),
             rack: None,
-            sacked_resent: 0,
+            unlost_resent: 0,
             keeps_repairs,
             is_guessed: false,
         }
@@ -165,7 +165,7 @@ impl Scoreboard {
         }
         (self.una, self.next, self.frontier, self.cursor, self.rescue) = (0, 0, 0, 0, 0);
         (self.sacked, self.lost, self.resent) = (0, 0, 0);
-        (self.probed, self.sacked_resent, self.top) = (0, 0, [0; DUP_THRESH]);
+        (self.probed, self.unlost_resent, self.top) = (0, 0, [0; DUP_THRESH]);
         self.behind.clear();
         if let Some(rack) = &mut self.rack {
             rack.empty();
@@ -249,12 +249,14 @@ impl Scoreboard {
             }
             rack.append(number, sent.at);
         }
-        if *flag & LOST == 0 {
+        // ns-3 does not take a segment for lost because it repeats it: two are in flight.
+        if *flag & LOST == 0 && (!self.keeps_repairs || self.is_guessed) {
             *flag |= LOST;
             self.lost += 1;
         }
         if *flag & RESENT == 0 {
             self.resent += 1;
+            self.unlost_resent += u32::from(*flag & LOST == 0);
         }
         *flag |= RESENT | AMBIGUOUS;
     }
@@ -299,8 +301,8 @@ impl Scoreboard {
         let flag = self.flag(number);
         if flag & SACKED != 0 {
             self.sacked -= 1;
-            self.sacked_resent -= u32::from(flag & RESENT != 0);
         }
+        self.unlost_resent -= u32::from(flag & (RESENT | LOST) == RESENT);
         if flag & SACKED == 0 || self.is_guessed {
             self.note_delivered(number, progress);
         }
@@ -347,7 +349,7 @@ impl Scoreboard {
             self.sacked += 1;
             self.lost -= u32::from(old & LOST != 0);
             self.resent -= u32::from(old & RESENT & !kept != 0);
-            self.sacked_resent += u32::from(old & kept != 0);
+            self.unlost_resent += u32::from(old & kept != 0 && old & LOST != 0);
             self.probed -= u32::from(old & PROBED != 0);
             self.sent[(number & self.mask) as usize].skip = number + 1;
             self.note_high(number + 1);
@@ -383,6 +385,8 @@ impl Scoreboard {
             let flag = self.flag_mut(self.frontier);
             if *flag & (SACKED | LOST) == 0 {
                 *flag |= LOST;
+                let is_resent = *flag & RESENT != 0;
+                self.unlost_resent -= u32::from(is_resent);
                 self.lost += 1;
                 self.note_lost(self.frontier, progress);
             }
@@ -401,6 +405,7 @@ impl Scoreboard {
         if self.una == self.next || self.flag(self.una) & (LOST | SACKED) != 0 {
             return;
         }
+        self.unlost_resent -= u32::from(self.flag(self.una) & RESENT != 0);
         *self.flag_mut(self.una) |= LOST;
         self.lost += 1;
         self.note_lost(self.una, progress);
@@ -422,7 +427,7 @@ impl Scoreboard {
                 self.lost += 1;
             }
         }
-        (self.resent, self.sacked_resent) = (0, 0);
+        (self.resent, self.unlost_resent) = (0, 0);
         (self.frontier, self.cursor, self.rescue) = (self.next, self.una, self.next);
         self.lost - before
     }
@@ -430,14 +435,14 @@ impl Scoreboard {
     /// The segments that are lost and not sent again since, in order. This looks at all outstanding segments,
     /// so it is for observers only.
     pub fn unrepaired(&self) -> impl Iterator<Item = u32> {
-        let is_any = self.lost != self.resent - self.sacked_resent;
+        let is_any = self.lost != self.resent - self.unlost_resent;
         let looked_at = if is_any { self.una..self.next } else { 0..0 };
         looked_at.filter(|number| self.flag(*number) & (LOST | RESENT) == LOST)
     }
 
     /// NextSeg rule 1: the first segment that is lost and not yet sent again.
     pub fn next_lost(&mut self) -> Option<u32> {
-        if self.lost == self.resent - self.sacked_resent {
+        if self.lost == self.resent - self.unlost_resent {
             return None;
         }
         while let Some(Reverse(number)) = self.behind.peek().copied() {
@@ -457,12 +462,13 @@ impl Scoreboard {
     }
 
     /// NextSeg rule 3: the first segment above the retransmitted ones that is not SACKed and has a SACKed one
-    /// above it. `None` if RACK judges, which repairs only lost segments.
+    /// above it. `None` if RACK judges, which repairs only lost segments, and without SACK (ns-3).
     pub fn next_unsacked(&mut self) -> Option<u32> {
-        if self.rack.is_some() {
+        if self.rack.is_some() || self.is_guessed {
             return None;
         }
-        let highest = self.top[0].saturating_sub(1);
+        // ns-3 repeats what is still on its way, too.
+        let highest = if self.keeps_repairs { self.next } else { self.top[0].saturating_sub(1) };
         self.rescue = self.rescue.max(self.cursor);
         while self.rescue < highest {
             if self.flag(self.rescue) & (SACKED | RESENT) == 0 {

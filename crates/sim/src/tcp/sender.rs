@@ -35,7 +35,7 @@ mod window_tests;
 use std::sync::Arc;
 
 use forebay_core::cc::{CongestionControl, CongestionEvent, Field, SendLimits};
-use forebay_core::units::{ByteCount, Rate, Timestamp};
+use forebay_core::units::{ByteCount, Duration, Rate, Timestamp};
 
 use self::alarms::Alarm;
 use self::persist::PeerWindow;
@@ -200,6 +200,8 @@ struct State {
     /// Segments delivered by duplicate acknowledgements, not yet reported to the algorithm.
     untold: u32,
     one_way_ms: Option<u32>,
+    /// Age of the echo in the current acknowledgement, to report with the one-way delay.
+    echo_age: Option<Duration>,
     /// Set from a timeout to the end of its repair.
     has_timed_out: bool,
     measured_at: Timestamp,
@@ -230,6 +232,7 @@ impl State {
             closed_bytes: None,
             untold: 0,
             one_way_ms: None,
+            echo_age: None,
             has_timed_out: false,
             measured_at: Timestamp::ZERO,
             paced_until: Timestamp::ZERO,
@@ -386,6 +389,9 @@ impl Sender {
             return;
         }
         let duplicate = dsack::duplicate(number, blocks);
+        let into_tick = Duration::from_nanos(echo.as_nanos() % TIMESTAMP_TICK_NS);
+        let echo_age = || now.saturating_since(echo) + into_tick;
+        self.state.echo_age = self.tcp.tells_one_way.then(echo_age);
         self.board.begin_ack(now, self.state.rtt.min_ns());
         let lost_before = self.board.lost();
         let mut progress = self.board.acknowledge(number, blocks);
@@ -618,6 +624,20 @@ impl Sender {
         }
         let all = u64::from(self.stream.end()).saturating_mul(self.mss);
         (u64::from(self.board.una()) * self.mss + self.tcp.send_buffer).min(all)
+    }
+
+    /// Rate of payload for a source that adapts: the algorithm's, or a window in a smoothed round trip, but at
+    /// most the pace.
+    pub fn source_rate(&self) -> Option<Rate> {
+        let limits = self.algorithm.send_limits();
+        let srtt = Duration::from_nanos(self.srtt_ns());
+        let of_window = || [limits.cwnd?.per(srtt), limits.pacing_rate].into_iter().flatten().min();
+        self.algorithm.source_rate().or_else(of_window)
+    }
+
+    /// The first segment that has never been sent.
+    pub fn next(&self) -> u32 {
+        self.board.next()
     }
 
     /// Number of loss recoveries that have ended, and their total length (ns).

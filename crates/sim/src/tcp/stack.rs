@@ -11,6 +11,8 @@
 //! | first timeout | 3 s (TcpSocket::ConnTimeout) | 1 s |
 //! | acknowledgements | each segment | every second, adaptive from 40 ms; the first 16 at once, also after a pause |
 //! | Cubic | default parameters | with HyStart |
+//! | handshake | SYN of 58 B; an acknowledgement precedes the data | SYN of 66 B; the data confirm it |
+//! | service times | each rounded to 1 ns | remainders carried |
 //! | unused window | kept, and it grows | halved for each timeout idle or unused; no growth (RFC 2861, 7661) |
 //! | partial ACK | sends the next hole at once; only the first restarts the timer | as PRR allows; each does |
 //! | loss detection | 3 duplicates (RFC 6675) | send times (RACK), without a timeout also of repairs |
@@ -24,7 +26,7 @@
 //! | a window lowered in a recovery | until the next ACK | PRR's |
 //! | rate samples | kept until a segment sent later is delivered, and timed from the previous one | new with each ACK |
 //! | lost segments for the algorithm in a recovery | change of the number of lost segments | newly lost segments |
-//! | PIE | as in ns-3, not derandomised | as RFC 8033 |
+//! | PIE, RED | as in ns-3, PIE not derandomised | as RFC 8033, as the paper |
 //! | spurious losses | remain | undone by F-RTO, timestamps and D-SACK |
 //! | ECN | off unless a plan says `classic`; accurate or L4S for an algorithm that needs it | the same |
 //! | duplicates | not reported | reported (RFC 2883) |
@@ -44,8 +46,10 @@ use super::ecn::EcnMode;
 
 /// Algorithms that use one-way delays in ns-3 (TcpLedbat, TcpLp).
 const ONE_WAY: [&str; 2] = ["ledbat", "lp"];
-/// The algorithm that receives the handshake's round trip and has its own recovery in ns-3 (TcpBbr).
+/// The algorithm that has its own recovery in ns-3 (TcpBbr).
 const BBR: &str = "bbr";
+/// Algorithms that receive the handshake's round trip in ns-3 (TcpBbr, TcpHybla).
+const HANDSHAKE: [&str; 2] = [BBR, "hybla"];
 
 /// Where the minimum of the timeout is applied, in nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -101,6 +105,8 @@ pub struct Tcp {
     pub mss: u16,
     /// Bytes on the wire in addition to the payload, and bytes of an acknowledgement without SACK blocks.
     pub overhead: u16,
+    /// Bytes of a SYN, and of its answer.
+    pub syn_bytes: u16,
     /// Segments sent before the first acknowledgement (RFC 6928).
     pub initial_window: u32,
     /// Bytes that may be sent and not acknowledged, or wait to be sent.
@@ -136,8 +142,8 @@ pub struct Tcp {
     /// A repair that is sent at once takes its turn in the pacing, and later segments wait for it. ns-3 does
     /// not restart its pacing timer there (TcpSocketBase::DoRetransmit).
     pub paces_forced_repairs: bool,
-    /// BBR, and no other algorithm, receives the handshake's round trip before the first segment leaves
-    /// (ns-3, TcpBbr::CongestionStateSet).
+    /// BBR and Hybla, and no other algorithm, receive the handshake's round trip before the first segment
+    /// leaves (ns-3, TcpBbr::CongestionStateSet, TcpSocketState::m_minRtt).
     pub tells_handshake: bool,
     /// Losses are detected from send times (RFC 8985) and not from duplicates.
     pub rack: bool,
@@ -220,6 +226,7 @@ impl Tcp {
     pub const NS3: Self = Self {
         mss: 1448,
         overhead: 54,
+        syn_bytes: 58,
         initial_window: 10,
         send_buffer: 4_000_000,
         receive_buffer: 6 << 20,
@@ -258,6 +265,7 @@ impl Tcp {
     pub const LINUX: Self = Self {
         mss: 1448,
         overhead: 66,
+        syn_bytes: 66,
         initial_window: 10,
         send_buffer: 12_000_000,
         receive_buffer: 12_000_000,
@@ -396,7 +404,7 @@ impl Stack {
             },
             samples_rates: needs(Field::DeliveryRate) || needs(Field::SendRate),
             tells_one_way: tcp.tells_one_way && ONE_WAY.contains(&cc.kind.as_str()),
-            tells_handshake: tcp.tells_handshake && cc.kind == BBR,
+            tells_handshake: tcp.tells_handshake && HANDSHAKE.contains(&cc.kind.as_str()),
             lost_is_change: tcp.lost_is_change && cc.kind == BBR,
             ..tcp
         }

@@ -417,7 +417,7 @@ fn the_base_does_not_drift() {
     });
 }
 
-/// Without enforcement the queue stays at the bottleneck, whatever the window.
+/// Without enforcement the queue stays at the bottleneck with any window.
 #[test]
 fn dry_run_reports_the_path_rate() {
     let mut cases = Vec::new();

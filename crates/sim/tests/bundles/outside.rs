@@ -1,4 +1,4 @@
-//! A bundle next to cross traffic: its limits end if they do not pay, and only then.
+//! A bundle next to cross traffic: its limits end if they cost throughput, and only then.
 
 use forebay_core::random::Streams;
 use forebay_core::traffic::{RequestPlan, Sampling, Schedule, SizeCdf};
@@ -11,23 +11,23 @@ use crate::site::*;
 
 /// Flows of each bundle.
 const INSIDE: usize = 20;
-/// Time by which limits hold (seconds).
+/// Time from which limits must be in force (seconds).
 const LIMITED_S: f64 = 10.0;
-
-/// Longest time without limits although this delivers no more: up to the next drain, 10 to 30 s later.
+/// Longest time without limits that cost no throughput (seconds): until the next drain, 10 to 30 s later.
 const UNLIMITED_S: f64 = 35.0;
+
 /// A flow over the bottleneck that bypasses the bundle.
 fn outside(cc: &str, traffic: Traffic, start: f64, stop: f64) -> Flow {
     let (start, stop) = (seconds(start), Some(seconds(stop)));
     Flow { start, stop, ..flow(cc, traffic, Hop::Link(0)) }
 }
 
-/// Twenty Cubic flows per bundle over 96 Mbit/s, 50 ms and 1200 packets, with a bundle for each of `laws`,
-/// and `others` outside. Without `laws`, the twenty flows are in no bundle.
+/// A path of 96 Mbit/s and 50 ms with a buffer of 1200 packets. For each algorithm in `laws` it has a bundle of
+/// twenty Cubic flows, and `others` bypass the bundles. If `laws` is empty, twenty flows have no bundle.
 fn network(laws: &[&str], others: Vec<Flow>, stop: f64) -> Network {
     let bundles = laws.iter().enumerate().map(|(index, law)| {
         let mut bundle = bundle(&format!("bundle {index}"), law, queue("sfq", "1200p"));
-        // The published algorithm switches by itself.
+        // The published Nimbus needs no supervisor: it switches modes by itself.
         bundle.of.supervised = *law != "nimbus";
         bundle
     });
@@ -43,8 +43,7 @@ fn network(laws: &[&str], others: Vec<Flow>, stop: f64) -> Network {
     }
 }
 
-/// Spans (seconds) from [`LIMITED_S`] on in which a bundle passes traffic without limits, tries them, or
-/// competes.
+/// Times after [`LIMITED_S`] when a bundle has no limits, tries them, or competes: start and end of each (seconds).
 fn unlimited(simulation: &mut Simulation, bundle: usize) -> Vec<(f64, f64)> {
     let now_s = simulation.now().as_secs_f64();
     let mut spans: Vec<(f64, f64)> = Vec::new();
@@ -66,7 +65,7 @@ fn sum_s(spans: &[(f64, f64)]) -> f64 {
     spans.iter().map(|(from_s, to_s)| to_s - from_s).sum()
 }
 
-/// A bottleneck in the site with half of the path's rate and no delay.
+/// The path with a second bottleneck inside the site, at half of the path's rate and without delay.
 fn with_bottleneck_in_a_site(laws: &[&str], is_before_the_sendbox: bool) -> Network {
     let mut plan = network(laws, Vec::new(), 40.0);
     plan.links.push(Link::at_rate("site", mbit(48), Duration::ZERO, queue("fifo", "600p")));
@@ -141,7 +140,7 @@ fn twenty_flows_keep_their_share_of_shallow_buffers() {
     }
 }
 
-/// The published algorithm, a baseline. In the first 15 s it only limits the delay, whatever arrives.
+/// The published Nimbus as a baseline. In the first 15 s it always limits the delay.
 #[test]
 fn nimbus_competes_with_what_answers() {
     let others: Vec<Flow> = (0..10).map(|_| outside("cubic", GREEDY, 5.0, 60.0)).collect();
@@ -202,7 +201,7 @@ fn limits_come_back_next_to_requests() {
         duration: seconds(stop),
         sampling: Sampling::Stratified,
     };
-    // Half of the bytes belong to answers of more than a megabyte, which last for seconds and do respond.
+    // Leave out answers of more than a megabyte, half of all bytes: they last for seconds and respond to congestion.
     let schedule = Schedule::draw(&plan, &Streams::new(1)).unwrap();
     let requests = schedule.requests().iter().filter(|it| it.size.as_u64() <= 1_000_000);
     let requests: Vec<_> = requests.copied().collect();

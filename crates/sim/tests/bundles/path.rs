@@ -36,7 +36,7 @@ fn truth(at_s: f64) -> (f64, f64) {
     (rate, f64::from(delay))
 }
 
-/// Rows of which all is known by then: none that a change falls into, which arrives a round trip later.
+/// Leaves out rows that begin near a change of the path: the change reaches the rows a round trip later.
 fn settled(rows: &[PathRow]) -> impl Iterator<Item = (f64, &PathRow)> {
     let begins_s = |row: &PathRow| (row.at_ns - row.took_ns) as f64 / 1e9;
     let is_mixed = move |row: &PathRow| {

@@ -174,7 +174,7 @@ fn of_argument(error: PlanError) -> RunError {
 /// plan that fails is reported; the next plans still run.
 ///
 /// `options.out` is the folder of the benchmark, by default [`Suite::default_out`]. If `options` has no seeds, each
-/// plan uses its own, or those of its published results.
+/// plan uses its own seeds, or the seeds of its published results.
 ///
 /// # Errors Before anything is written, a defect that concerns all runs: a plan, an algorithm, the back end or its
 /// options.

@@ -224,8 +224,8 @@ fn answers(values: &BTreeMap<String, BTreeMap<u64, f64>>) -> BTreeMap<String, Sc
     values.iter().filter_map(answer).collect()
 }
 
-/// Marks the best of each score, and returns whether there are enough seeds for that. Every pair of algorithms is
-/// compared seed by seed, all scores of a pair at one level. All pairs together have [`LEVEL`] (Bonferroni), because
+/// Marks the best of each score, and returns whether the seeds suffice. Compares every pair of algorithms seed by
+/// seed, all scores of a pair at one level. All pairs together have [`LEVEL`] (Bonferroni), because
 /// exchanging two algorithms gives no information on a third.
 fn tell_apart(scores: &mut [Score], values: &[BTreeMap<String, BTreeMap<u64, f64>>]) -> bool {
     let names: BTreeSet<&String> = values.iter().flat_map(BTreeMap::keys).collect();

@@ -43,7 +43,7 @@ pub enum Queue {
 /// Delay that varies without a queue, throughout a sequence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RegretUnsteady {
-    /// There is none.
+    /// The delay does not vary.
     No,
     /// Each packet takes up to this longer (ms).
     Jitter(u64),

@@ -6,7 +6,7 @@ use super::run::RegretRow;
 use super::windows::{RegretWindow, SHARE_MIN};
 use forebay_lab::metrics::statistics::{Sorted, share};
 
-/// Most windows that may be worse with boxes beyond those that are worse by chance (percentage points).
+/// Most windows that may be worse with boxes, in addition to windows that are worse by chance (percentage points).
 pub const BOUND_POINTS: f64 = 2.0;
 /// Most that a sparse flow may wait with boxes, as a share of its wait without them.
 pub const BOUND_PING: f64 = 0.8;
@@ -26,7 +26,7 @@ pub struct RegretSummary {
     pub sequences: usize,
     /// Windows that count.
     pub windows: usize,
-    /// Windows that deliver less than [`SHARE_MIN`] with boxes (percent of those that count).
+    /// Windows that deliver less than [`SHARE_MIN`] with boxes (percent of `windows`).
     pub worse_boxes_percent: f64,
     /// Windows that deliver less than [`SHARE_MIN`] in the later run without boxes (percent): chance.
     pub worse_later_percent: f64,
@@ -47,7 +47,7 @@ pub struct RegretSummary {
     /// The part of `regret_points` from windows in which the sendbox enforces limits for at least half of the time
     /// (percentage points). The rest is from windows in which the sendbox mostly passes traffic.
     pub regret_shaped_points: f64,
-    /// Windows in which the sendbox does so (percent of those that count).
+    /// Windows in which the sendbox enforces limits for at least half of the time (percent of `windows`).
     pub shaped_percent: f64,
     /// Wait of a sparse flow with boxes over that without: geometric mean over sequences.
     pub ping_geometric: Option<f64>,

@@ -67,7 +67,7 @@ impl Scenario {
     ///
     /// # Errors
     ///
-    /// Those of [`Scenario::new`].
+    /// [`Scenario::new`] fails.
     pub fn of(source: Source, settings: Settings) -> Result<Self, RlError> {
         let Settings { learner, arm, mut sets, ranges, reward } = settings;
         let mut plan = read(&source, &sets)?;

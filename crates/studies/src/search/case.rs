@@ -12,7 +12,7 @@ use forebay_lab::plan::Seeds;
 pub const TESTED: &str = "tested";
 /// Name of the flow that competes with the tested one.
 pub const COMPETITOR: &str = "competitor";
-/// Every case is run with each of these; the median counts, so that a single start is no finding.
+/// Every case is simulated with each of these; the median counts, so that a single start is no finding.
 pub const SEEDS: Seeds = Seeds { first: 1, last: 3 };
 
 /// A buffer of fewer packets is a broken link, and no finding about an algorithm.
@@ -82,8 +82,8 @@ impl Case {
         words
     }
 
-    /// The case as a plan called `name`, whose flow has the algorithm `algorithm`.
-    pub fn plan(&self, space: &Space, algorithm: &str, name: &str) -> String {
+    /// The case as a plan called `name` with `seeds`, whose flow has the algorithm `algorithm`.
+    pub fn plan(&self, space: &Space, algorithm: &str, name: &str, seeds: Seeds) -> String {
         let [rate_mbit, rtt_ms, _, loss_percent, start_ms] = self.numbers;
         let [stop, warmup, jitter] =
             [space.stop, space.warmup, space.slot / JITTERS_IN_SLOT].map(format_duration);
@@ -91,7 +91,7 @@ impl Case {
         let mut text = format!(
             "name         = \"{name}\"\n\
              title        = \"A bad case for {algorithm}\"\n\
-             seeds        = \"{SEEDS}\"\n\
+             seeds        = \"{seeds}\"\n\
              stop         = \"{stop}\"\n\
              warmup       = \"{warmup}\"\n\
              start_jitter = \"{jitter}\"\n\n\
@@ -266,7 +266,7 @@ pub(super) mod tests {
     #[test]
     fn case_is_a_plan_with_timed_events() {
         let space = read(SMALL).unwrap();
-        let text = case().plan(&space, "cubic(hystart=off)", "case");
+        let text = case().plan(&space, "cubic(hystart=off)", "case", SEEDS);
         let source = Source { file: "case.toml".into(), folder: None, text };
         let plan = Plan::from_source(source, &[]).unwrap();
         let run = plan.experiments().next().unwrap().unwrap();

@@ -21,38 +21,46 @@ pub struct CaseRow {
     pub plan_sha256: String,
     /// Digest of the sources of the program that ran it.
     pub sources: String,
+    /// Name of the back end that ran it.
+    #[serde(default)]
+    pub backend: String,
+    /// Seeds of the figures, as plans write them.
+    #[serde(default)]
+    pub seeds: String,
     /// The case in words, for people.
     pub setting: String,
     /// The measured figures.
     pub figures: Figures,
 }
 
-/// The cases of a folder that one program has run.
+/// The cases of a folder that one program has run on one back end.
 pub struct KnownCases {
     path: PathBuf,
-    figures: HashMap<String, Figures>,
+    /// By digest of the experiment and seeds.
+    figures: HashMap<(String, String), Figures>,
 }
 
 impl KnownCases {
-    /// Opens the results that a program of these `sources` has left in `folder`. Creates the folder
-    /// if it does not exist.
-    pub fn open(folder: &Path, sources: &str) -> io::Result<Self> {
+    /// Opens the results that a program of these `sources` has left in `folder` from this back end.
+    /// Creates the folder if it does not exist.
+    pub fn open(folder: &Path, sources: &str, backend: &str) -> io::Result<Self> {
         let path = folder.join(FILE);
         let rows: Vec<CaseRow> = json_lines::read(&path)?;
-        let own = rows.into_iter().filter(|row| row.sources == sources);
-        let figures = own.map(|row| (row.plan_sha256, row.figures)).collect();
+        let own = rows.into_iter().filter(|row| row.sources == sources && row.backend == backend);
+        let figures = own.map(|row| ((row.plan_sha256, row.seeds), row.figures)).collect();
         Ok(Self { path, figures })
     }
 
-    /// The figures of the experiment with this digest.
-    pub fn get(&self, plan_sha256: &str) -> Option<&Figures> {
-        self.figures.get(plan_sha256)
+    /// The figures of an experiment by its digest and seeds.
+    pub fn get(&self, key: &(String, String)) -> Option<&Figures> {
+        self.figures.get(key)
     }
 
     /// Adds rows, all in one write.
     pub fn add(&mut self, rows: Vec<CaseRow>) -> io::Result<()> {
         json_lines::append(&self.path, &rows)?;
-        self.figures.extend(rows.into_iter().map(|row| (row.plan_sha256, row.figures)));
+        let keyed = rows.into_iter().map(|row| ((row.plan_sha256, row.seeds), row.figures));
+        self.figures.extend(keyed);
         Ok(())
     }
 }
@@ -66,20 +74,24 @@ mod tests {
     #[test]
     fn reads_rows_of_same_program_after_truncated_line() {
         let folder = tempfile::tempdir().unwrap();
-        let row = |key: &str, sources: &str| CaseRow {
+        let row = |key: &str, sources: &str, backend: &str| CaseRow {
             plan_sha256: key.into(),
             sources: sources.into(),
+            backend: backend.into(),
+            seeds: "1".into(),
             setting: "a path".into(),
             figures: Figures::from([("utilization".into(), vec![0.1, 0.25])]),
         };
-        let open = || KnownCases::open(folder.path(), "one").unwrap();
-        open().add(vec![row("a", "one"), row("b", "other")]).unwrap();
+        let open = || KnownCases::open(folder.path(), "one", "emu").unwrap();
+        open().add(vec![row("a", "one", "emu"), row("b", "other", "emu")]).unwrap();
         let path = folder.path().join(FILE);
         let cut = fs::read_to_string(&path).unwrap() + "{\"plan_sha256\":\"c\",";
         fs::write(&path, cut).unwrap();
-        open().add(vec![row("d", "one")]).unwrap();
+        open().add(vec![row("d", "one", "emu"), row("e", "one", "sim")]).unwrap();
         let known = open();
-        assert_eq!(known.get("a").unwrap()["utilization"], [0.1, 0.25]);
-        assert_eq!(["b", "c", "d"].map(|key| known.get(key).is_some()), [false, false, true]);
+        let get = |key: &str, seeds: &str| known.get(&(key.into(), seeds.into()));
+        assert_eq!(get("a", "1").unwrap()["utilization"], [0.1, 0.25]);
+        let are_known = ["b", "c", "d", "e"].map(|key| get(key, "1").is_some());
+        assert_eq!((are_known, get("a", "2").is_some()), ([false, false, true, false], false));
     }
 }

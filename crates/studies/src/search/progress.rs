@@ -25,6 +25,8 @@ pub enum Phase {
     Bred,
     /// The worst case is made simple.
     Simplified,
+    /// The worst case and the plain cells run again.
+    Compared,
 }
 
 impl fmt::Display for Phase {
@@ -34,6 +36,7 @@ impl fmt::Display for Phase {
             Self::Drawn => "drawing cases",
             Self::Bred => "breeding cases",
             Self::Simplified => "simplifying the worst",
+            Self::Compared => "comparing with plain cells",
         })
     }
 }

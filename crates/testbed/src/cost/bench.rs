@@ -73,7 +73,7 @@ impl Bench {
     /// Until the bench is dropped, the calling thread leaves its last processor to it: the first one has the
     /// machine's own interrupts. On a machine with one processor both share it.
     ///
-    /// Errors: those of [`Bench::check`]; no tool `ip`.
+    /// Errors: [`Bench::check`] fails, or the tool `ip` is missing.
     pub fn open(binary: &Path, dir: &Path) -> Result<Self, CostError> {
         Self::check()?;
         let processors = process::processors().map_err(TestbedError::Proc)?;

@@ -5,7 +5,7 @@
 //!
 //! - A receiver acknowledges every second segment only while its window does not shrink
 //!   (`__tcp_ack_snd_check` in net/ipv4/tcp_input.c), otherwise when it is read: 22 segments instead of 2
-//!   here. So its buffer is far larger than the window to which it is limited.
+//!   here. So its buffer is far larger than its window limit.
 //! - Acknowledgements that arrive during a write of the sender wait for its end, and the kernel merges
 //!   nine of ten (`tcp_add_backlog` in net/ipv4/tcp_ipv4.c). So a write is at most as large as the piece
 //!   that the kernel hands to the device.

@@ -1,4 +1,4 @@
-//! The true events on a link: one record per packet, lateness, rate, and the queue over time.
+//! Record of the events on an emulated link: one row per packet, lateness, rate, and the queue over time.
 
 use std::collections::VecDeque;
 use std::io;
@@ -19,14 +19,15 @@ use forebay_host::lateness::Lateness;
 const SAMPLE_EVERY: Duration = Duration::from_millis(10);
 
 /// Shortest backlogged stretch that counts for the rate: the tolerated lateness of a packet is 1 % of it.
-/// Short stretches begin on time and end late, whatever the rate, and a bundle with a short queue has many.
+/// At any rate, a short stretch begins on time and ends late, and a bundle with a short queue has many.
 const STRETCH_MIN: Duration = Duration::from_millis(500);
 
 /// The true record of one link.
 pub(super) struct Truth {
     log: Option<Log<{ PacketRecord::BYTES }>>,
     headers: Option<Log<HEADER_BYTES>>,
-    /// Packets inside the link, and finished ones that wait for an earlier one, by number from `first`.
+    /// Packets by number from `first`: packets inside the link, and finished packets that wait for an
+    /// earlier packet to finish.
     pending: VecDeque<Pending>,
     first: u64,
     /// Packets released since the last stamp.
@@ -40,14 +41,14 @@ pub(super) struct Truth {
 
 struct Pending {
     record: PacketRecord,
-    /// The first bytes of the frame, if headers are kept.
+    /// The first bytes of the frame, if the log keeps headers.
     header: Option<Box<[u8; HEADER_BYTES]>>,
-    /// The packet arrived with a mark.
+    /// The packet arrived with an ECN mark.
     came_marked: bool,
     settled: bool,
 }
 
-/// A packet that was handed to its port.
+/// A packet that the link handed to its port.
 pub(super) struct Released {
     pub number: u64,
     pub bytes: u64,
@@ -55,7 +56,7 @@ pub(super) struct Released {
     pub departed: Timestamp,
     pub due: Timestamp,
     pub backlogged: bool,
-    /// The packet carries a mark.
+    /// The packet carries an ECN mark.
     pub marked: bool,
     /// False if the port had no room.
     pub sent: bool,
@@ -99,7 +100,7 @@ impl Truth {
         self.next_sample = Some(at + SAMPLE_EVERY);
     }
 
-    /// Notes a packet that is about to be offered to the link.
+    /// Notes a packet before the emulator offers it to the link.
     pub fn arriving(&mut self, now: Timestamp, frame: &Frame) {
         if self.log.is_none() {
             return;
@@ -117,7 +118,7 @@ impl Truth {
         self.pending.push_back(Pending { record, header, came_marked, settled: false });
     }
 
-    /// Notes that a packet was offered.
+    /// Notes the queue after the emulator offered a packet.
     pub fn arrived(&mut self, arrival: Arrival) {
         if let Some(pending) = self.pending_at(arrival.number) {
             let packets = arrival.queue.packets;
@@ -126,22 +127,22 @@ impl Truth {
         self.write_settled();
     }
 
-    /// Notes that the link gave up a packet.
+    /// Notes that the link lost or dropped a packet.
     pub fn gave_up(&mut self, number: u64, cause: Cause) {
         let fate = match cause {
             Cause::Lost => Fate::Lost,
             Cause::Queue(_) => Fate::QueueDrop,
         };
-        // The next call of `arrived` or `stamp` writes it: this packet may just be arriving.
+        // `arrived` may still follow for this packet, so the next call of `arrived` or `stamp` writes it.
         self.settle(number, fate, |_| {});
     }
 
-    /// Notes that a packet arrived but found no room before the link.
+    /// Notes that a packet found no room in the ring in front of the link.
     pub fn turned_away(&mut self) {
         self.record.drops_ring += 1;
     }
 
-    /// Notes a packet that was handed to its port.
+    /// Notes a packet that the link handed to its port.
     pub fn released(&mut self, released: Released) {
         self.released.push(released);
     }
@@ -172,8 +173,8 @@ impl Truth {
         self.write_settled();
     }
 
-    /// The record of the link. `counters` are the link's own; `ring_drops` counts drops of the ports that
-    /// feed it. Fails if the log could not be written.
+    /// The record of the link. `counters` are the link's own counters, and `ring_drops` is the number of drops
+    /// at the ports that feed it. Fails if a log cannot be written.
     pub fn finish(mut self, counters: Counters, ring_drops: u64) -> io::Result<LinkRecord> {
         for pending in std::mem::take(&mut self.pending) {
             self.write(&pending);
@@ -239,9 +240,9 @@ fn first_bytes(frame: &[u8]) -> Box<[u8; HEADER_BYTES]> {
     bytes
 }
 
-/// Achieved rate of a backlogged link as a ratio to the configured rate. The expected time of a backlogged
-/// stretch is the difference of the virtual departures of its first and last packet. The actual time differs
-/// from it by the change of their lateness.
+/// Achieved rate of a backlogged link as a ratio to the configured rate. A backlogged stretch should take the
+/// time between the virtual departures of its first and last packet. If the last packet is later than the
+/// first, the stretch takes that much longer.
 #[derive(Clone, Default)]
 struct AchievedRate {
     backlogged_ns: u64,
@@ -253,7 +254,7 @@ struct AchievedRate {
 
 impl AchievedRate {
     fn add(&mut self, departed: Timestamp, late: Duration, backlogged: bool) {
-        // A reordered packet ends the stretch, since its predecessor left elsewhere.
+        // A packet that departs before its predecessor ends the stretch.
         let goes_on = |last: &(Timestamp, Duration)| backlogged && departed >= last.0;
         match &mut self.stretch {
             Some([_, last]) if goes_on(last) => {

@@ -433,6 +433,11 @@ fn open_endpoint(
         (Traffic::Video { flows, video }, false) => {
             Box::new(video::Client::open(key, workload, site, *flows, video)?)
         }
+        (Traffic::Media { flows, .. }, _) => {
+            let (workload, value) = (workload.name.clone(), u64::from(*flows));
+            let (key, allowed) = ("media", "none: live encoders are the simulator's");
+            return Err(GeneratorError::Workload { workload, key, value, allowed });
+        }
         (Traffic::Datagrams { rate, packet_bytes, timing, .. }, true) => {
             let source = datagrams::source(workload, *rate, *packet_bytes, *timing)?;
             Box::new(datagrams::Pacer::open(workload, site, source, *packet_bytes)?)

@@ -89,7 +89,7 @@ impl Workload {
             Traffic::Greedy { .. } => Traffic::Greedy { flows: 1 },
             Traffic::Video { video, .. } => Traffic::Video { flows: 1, video: video.clone() },
             Traffic::Ping { .. } => Traffic::Ping { loops: 1 },
-            Traffic::Requests(_) => return Ok(vec![whole]),
+            Traffic::Requests(_) | Traffic::Media { .. } => return Ok(vec![whole]),
         };
         let streams = Streams::new(scenario.seed).part("datagrams");
         let one = |number| {

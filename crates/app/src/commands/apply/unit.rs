@@ -72,7 +72,7 @@ pub fn start_on_trial(
     systemctl: impl Fn(Verb) -> io::Result<bool>,
     is_on_trial: impl FnOnce() -> anyhow::Result<()>,
 ) -> anyhow::Result<()> {
-    // Before the start, so that the trial ends whatever becomes of this command, or of the box.
+    // Before the start, so that the trial ends even if this command or the box dies.
     start::put(control, within_s)?;
     let begun = match systemctl(Verb::Start).context("cannot run systemctl") {
         Ok(true) => is_on_trial(),

@@ -5,7 +5,7 @@
 //! forebay bench ./my_cc cubic ──► paths ──► Crate (manifest, digest of its sources)
 //!                                   └──► program: a few lines, built by cargo in a shadow of forebay's workspace
 //!                                        └──► exec with the same arguments
-//! that program:    ./my_cc ──► my_cc, the name of the entry ──► the command, as ever
+//! that program:    ./my_cc ──► my_cc, the name of the entry ──► the command, unchanged
 //! ```
 
 mod manifest;
@@ -16,6 +16,7 @@ mod shadow;
 use std::path::Path;
 
 use anyhow::Context;
+use forebay_core::text::shell_word;
 use forebay_policy::algorithms::{self, Own};
 
 use self::manifest::Crate;
@@ -37,6 +38,11 @@ impl With {
     pub fn mentions(&mut self) -> Vec<&mut String> {
         self.folders.iter_mut().collect()
     }
+}
+
+/// Arguments of a shell command that add the algorithms of this program again.
+pub fn arguments() -> String {
+    algorithms::own().iter().map(|own| format!(" --with {}", shell_word(own.folder))).collect()
 }
 
 /// The values of `--set` that may name an algorithm.

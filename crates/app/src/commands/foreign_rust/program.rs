@@ -59,8 +59,8 @@ fn read(file: &Path) -> anyhow::Result<String> {
     std::fs::read_to_string(file).with_context(|| file.display().to_string())
 }
 
-/// A name for programs with exactly these crates, whatever their sources. Programs of another profile, or
-/// with other features, have another name: building one while the other runs replaces nothing of it.
+/// A name for programs with exactly these crates, for any version of their sources. A program of another profile or
+/// with other features has another name: its build does not replace the files of a running program.
 fn name(crates: &[Crate], lock: &str, of: &Program) -> String {
     let mut hasher = DefaultHasher::new();
     crates.iter().for_each(|it| it.folder.hash(&mut hasher));
@@ -118,7 +118,7 @@ fn write(
     Ok(program)
 }
 
-/// Writes a file only if its text has changed: cargo goes by the times of files.
+/// Writes a file only if its text has changed: cargo compares the times of files.
 fn place(file: &Path, text: &str) -> io::Result<()> {
     match std::fs::read(file) {
         Ok(there) if there == text.as_bytes() => Ok(()),
@@ -151,8 +151,8 @@ fn manifest(
     text
 }
 
-/// `Cargo.toml` of a program outside forebay's workspace, for which everything is built once more. It has the
-/// profiles of that workspace (`root`), so that it is as fast as this program.
+/// `Cargo.toml` of a program outside forebay's workspace: cargo builds all its dependencies again. It has the profiles
+/// of forebay's workspace (`root`), so that it is as fast as this program.
 fn apart(name: &str, of: &Program, crates: &[Crate], root: Table) -> String {
     let paths = crates.iter().map(|it| it.folder.clone());
     let text = manifest(name, of, &crates[0].forebay, crates, paths);

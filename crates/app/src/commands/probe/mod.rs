@@ -35,6 +35,7 @@ use forebay_core::units::{Rate, Ratio, parse_link_rate};
     forebay probe site-b.example.net:80 --http /upload          # an HTTP server that takes uploads\n  \
     forebay probe site-b.example.net --gentle --seconds 60      # effects of today's traffic\n  \
     forebay probe site-b.example.net --share 80                 # you send 80 % of the traffic\n  \
+    forebay probe site-b.example.net --seconds 60 --record path.tar.gz   # then: forebay replay path.tar.gz\n  \
     forebay probe 10.1.2.2 --config sendbox.toml                # also asks the receivebox")]
 pub struct Probe {
     /// The other end, one machine: HOST or HOST:PORT [default port: 61477].
@@ -74,6 +75,10 @@ pub struct Probe {
     /// Send small packets only, and watch how the present traffic delays them.
     #[arg(long, conflicts_with_all = ["flows", "max_rate", "cc", "http"])]
     gentle: bool,
+    /// Write the loaded path into this new file: an archive as of `forebay record`, for `forebay
+    /// replay` and `forebay trace convert`. Rates are of frames of TCP over IPv4.
+    #[arg(long, conflicts_with_all = ["serve", "gentle"], value_name = "FILE")]
+    record: Option<PathBuf>,
     /// Print one JSON document and nothing else on stdout.
     #[arg(long)]
     json: bool,
@@ -98,14 +103,17 @@ mod with_host {
     use std::path::Path;
     use std::time::Duration;
 
-    use forebay_core::probe::{Findings, judge};
+    use anyhow::Context;
+    use forebay_core::probe::{Findings, judge, probed_rows};
     use forebay_host::daemon::config::Peer;
+    use forebay_host::daemon::record::Recording;
     use forebay_host::daemon::{BundleConfig, Config, Role, keys};
     use forebay_host::probe::receivebox::{self, Heard};
     use forebay_host::probe::{Options, ProbeError, ProbeStep, resolve, run, serve};
 
     use super::words::Said;
     use super::*;
+    use crate::commands::record::{now_s, origin, refuse_existing, write_new};
     use crate::commands::{BadInput, print};
 
     /// Allowed lengths of a load (s). A shorter one cannot be judged.
@@ -141,6 +149,10 @@ mod with_host {
                 let allowed = "allowed is 3 to 60 without --serve";
                 return Err(BadInput(format!("--seconds {seconds}: {allowed}")).into());
             }
+            if let Some(file) = &self.record {
+                refuse_existing("record", file)?;
+            }
+            let began_s = now_s();
             let asked = self.peer.as_deref().unwrap_or_default();
             let address = resolve(asked).map_err(refuse)?;
             let boxes = match &self.config {
@@ -165,6 +177,13 @@ mod with_host {
             });
             let report = report.map_err(refuse)?;
             let found = Findings::of(&report.observed);
+            if let Some(file) = &self.record {
+                let mut recording = Recording::new(origin(began_s));
+                recording.about.took_s = seconds.into();
+                recording.probed = probed_rows(&report.observed, &found);
+                let bytes = recording.to_file().context("the recording cannot be packed")?;
+                write_new(file, &bytes)?;
+            }
             let verdict = judge(&found, self.share);
             let said = Said { peer: address, report, found, verdict, boxes };
             let text = if self.json { format!("{}\n", said.document()) } else { said.text() };
@@ -173,7 +192,7 @@ mod with_host {
         }
     }
 
-    /// Asks the receiveboxes at `peer`, which `asked` names and to which sendboxes of `file` have bundles.
+    /// Asks the receiveboxes that `asked` names, at the addresses `peer`. Sendboxes of `file` have bundles to them.
     /// Returns their answers with the bundles' names.
     fn ask_boxes(
         file: &Path,
@@ -226,6 +245,7 @@ impl Probe {
     pub fn execute(self) -> anyhow::Result<ExitCode> {
         let _ = (self.peer, self.serve, self.seconds, self.flows, self.max_rate, self.cc);
         let _ = (self.http, self.site_hops, self.share, self.config, self.gentle, self.json);
+        let _ = self.record;
         Err(super::needs_host("probe"))
     }
 }

@@ -16,8 +16,10 @@ pub mod boxes;
 /// compares each decision with the recorded one, bit for bit. Exit code 1: some decisions differ.
 ///
 /// Archive of boxes (`forebay record`): prints the events with times and reasons. Then makes a plan
-/// from the measurements of one bundle, simulates it, and prints recorded and simulated figures side
-/// by side. The simulation needs the package forebay-experiments.
+/// from the measurements of one bundle and its recorded path, simulates it, and prints recorded and
+/// simulated figures side by side. The simulation needs the package forebay-experiments.
+///
+/// Archive of a path (`forebay probe --record`): simulates a bundle with all defaults over it.
 ///
 /// Needs no privilege, and unpacks nothing to the disk. Exit code 2: FILE is neither.
 #[derive(clap::Args)]

@@ -146,9 +146,8 @@ mod with_host {
         }
     }
 
-    /// Keys that are pressed. While a key is awaited the terminal neither echoes nor gathers lines. Once a
-    /// key has come it is as before until the next one is asked for, so quitting leaves the terminal in
-    /// order.
+    /// Pressed keys. While the thread waits for a key, the terminal neither echoes nor buffers lines. After each
+    /// key it restores the terminal until the next wait, so quitting leaves the terminal in order.
     struct Keys {
         pressed: Receiver<Key>,
         next: Sender<()>,

@@ -497,7 +497,9 @@ impl Supervisor {
             held: None,
             is_probe,
         };
-        self.enter(Mode::Draining(drain), "standing queue: testing limits");
+        let reason =
+            if is_probe { "probing: testing limits" } else { "standing queue: testing limits" };
+        self.enter(Mode::Draining(drain), reason);
         None
     }
 

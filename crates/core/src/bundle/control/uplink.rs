@@ -77,7 +77,7 @@ pub struct BundleLoad {
 pub struct Share {
     /// Siblings share in proportion to their weights ([`WEIGHTS`]).
     pub weight: u32,
-    /// Up to this rate the bundle or group gets its full demand, whatever its siblings demand.
+    /// Up to this rate the bundle or group gets its full demand, for any demand of its siblings.
     pub guarantee: Option<Rate>,
     /// The bundle or group never gets more, even if no sibling demands anything.
     pub max_rate: Option<Rate>,

@@ -265,7 +265,7 @@ impl ForeignClock {
         Some(Suspicion { since_s: now_s, forth_s, back_s, stretches: 0 })
     }
 
-    /// Estimates slew and step from the stretches since then, to which no controller has reacted.
+    /// Estimates slew and step from the stretches since then. No controller has reacted to them yet.
     fn resolve(
         &mut self,
         tuning: &Tuning,
@@ -430,10 +430,10 @@ pub fn step_min_s(tuning: &Tuning) -> f64 {
     2.0 * tuning.delay_noise.as_secs_f64()
 }
 
-/// Most stretches remembered, whatever the tuning: a step is looked for in all pairs of them.
+/// Most stretches remembered under any tuning: the search for a step compares every pair of stretches.
 const STRETCHES_MAX: usize = 400;
 
-/// Number of stretches remembered: those that fit into the memory.
+/// Number of stretches remembered: as many as the memory time has room for.
 fn stretches_max(tuning: &Tuning) -> usize {
     let fitting = (tuning.feedback_memory.as_nanos() / tuning.reports_time.as_nanos()) as usize;
     fitting.clamp(4 * tuning.persistent as usize, STRETCHES_MAX)

@@ -435,7 +435,7 @@ impl Feedback {
         self.history.clear();
     }
 
-    /// Forgets all that refers to the counters and the clock of the receivebox.
+    /// Forgets everything from the counters and the clock of the receivebox.
     pub fn forget_receivebox(&mut self) {
         self.history.clear();
         self.returns.clear();
@@ -516,7 +516,7 @@ mod tests {
         let follows =
             matches!(way_back, Some(WayBack::Shifted(by_s)) if (by_s + 0.9e-3).abs() < 1e-6);
         assert!(follows, "the base does: {way_back:?}");
-        // After 32 reports, a change as slow as clock drift is taken for drift.
+        // After 32 reports, a change as slow as clock drift counts as drift.
         assert!((3..40).all(|number| round_trip(number, 300) == (10_000, None)));
     }
 }

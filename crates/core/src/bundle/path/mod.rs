@@ -495,7 +495,7 @@ impl Path {
             self.delivery_rate = rate;
             self.update_mean(interval);
         }
-        // Bytes sent after the boundary, minus those that arrived while its report was late.
+        // Bytes sent after the boundary, minus the bytes that arrived while its report was late.
         let sent_since = if progress.loss > self.tuning.feedback_overflow {
             self.accepted.bytes - boundary.accepted_bytes
         } else {
@@ -636,7 +636,7 @@ impl Path {
         self.order.recent()
     }
 
-    /// Share of the bytes sent that the receivebox does not see, whatever the rate (0 to 1).
+    /// Share of the bytes sent that the receivebox does not see at any rate (0 to 1).
     pub const fn unseen(&self) -> f64 {
         self.visibility.unseen()
     }

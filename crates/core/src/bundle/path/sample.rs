@@ -88,7 +88,7 @@ pub enum BlockVersion {
 }
 
 impl BlockVersion {
-    /// Every version, the one that distinguishes most packets first.
+    /// Every version. The first distinguishes most packets.
     pub const ALL: [Self; 5] = [Self::V1, Self::V2, Self::V3, Self::V4, Self::V5];
 
     /// The NAT between the boxes that does not change the hash of a packet.

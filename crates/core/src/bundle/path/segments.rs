@@ -5,7 +5,7 @@
 //! `gso_size` bytes of data, the last one the rest. Its headers are the super-packet's, except for lengths,
 //! sequence number, identification, flags and checksums (net/ipv4/tcp_offload.c, udp_offload.c and
 //! af_inet.c, net/ipv6/ip6_offload.c). So a box that sees super-packets counts and samples the same packets
-//! as one that sees packets on the wire, whatever is merged on the way.
+//! as a box that sees the packets on the wire. Merging on the way makes no difference.
 //!
 //! The BPF programs do the same in C (`crates/ebpf/bpf/segments.h`) and are tested against this module.
 

@@ -8,8 +8,8 @@
 //! rate         S ───────┐  θ S   ┌─── as before, if the missing share is unseen
 //!                       └────────┘
 //! seen share   p before    p' under the test
-//!   congestion: the path carries p S whatever is sent      p' = min(1, p / θ)
-//!   unseen:     a share of whatever is sent is missing     p' = p
+//!   congestion: the path carries p S at any send rate      p' = min(1, p / θ)
+//!   unseen:     the same share is missing at any send rate p' = p
 //! ```
 //! This holds for a bundle that is alone. Cross traffic takes the capacity that a lower rate leaves free,
 //! and keeps the buffer full. Then the share stays missing, and boundaries meet a queue. So only the part
@@ -17,7 +17,7 @@
 //! little of that part has found congestion.
 //!
 //! Congestion has a queue. If the share returns and there was no queue, a lower rate relieves one class
-//! first: the last of a strict priority, or a policer's. No rate is right for that, and control is given up.
+//! first: the last of a strict priority, or a policer's. No rate is right then, and the bundle becomes unshaped.
 //!
 //! Until the test the rate stays where it was, unless a queue explains the loss. Loss never lowers the
 //! rate below the arrival rate of the last 5 s. The bundle becomes unshaped if the share
@@ -79,7 +79,7 @@ enum TestPhase {
 /// The shares that the receivebox sees and misses.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Seen {
-    /// Share of the bytes sent that it does not see, whatever the rate (0 to 1).
+    /// Share of the bytes sent that the receivebox does not see at any rate (0 to 1).
     pub unseen: f64,
     /// Share of the remaining bytes that was missing recently; 0 if too small to count.
     pub missing: f64,
@@ -90,7 +90,7 @@ pub struct Seen {
 pub enum VisibilityVerdict {
     /// More is unseen than was known: control has learnt from too few bytes.
     Unseen,
-    /// The seen share keeps changing by itself, or cannot be tested: control is given up for now.
+    /// The seen share keeps changing by itself, or cannot be tested: the bundle is unshaped for now.
     Unsteady,
 }
 
@@ -147,7 +147,7 @@ pub struct Visibility {
     rest: Duration,
     findings: u32,
     found_at: Option<Timestamp>,
-    /// Control was given up a short while ago: a single further finding suffices.
+    /// The bundle became unshaped a short while ago: a single further finding suffices.
     unsteady_until: Option<Timestamp>,
 }
 
@@ -468,7 +468,7 @@ impl Visibility {
         Seen { unseen: self.unseen, missing: self.missing() }
     }
 
-    /// Share of the bytes sent that the receivebox does not see, whatever the rate (0 to 1).
+    /// Share of the bytes sent that the receivebox does not see at any rate (0 to 1).
     pub const fn unseen(&self) -> f64 {
         self.unseen
     }

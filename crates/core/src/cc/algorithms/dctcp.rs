@@ -7,7 +7,7 @@
 //! ```
 //! States as in [`super::window`], and a round after each reduction by marks. alpha is 1 at first.
 //!
-//! Departures from RFC 8257: none that is meant. The receiver's part (section 3.2) is the host's;
+//! Departures from RFC 8257: no intended ones. The receiver's part (section 3.2) is the host's;
 //! `ecn_ce` must count the marked bytes. The algorithm uses these bytes alone: hosts raise `EcnCe`
 //! for other algorithms.
 //!

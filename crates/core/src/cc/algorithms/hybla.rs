@@ -47,6 +47,7 @@ const RHO_MAX: u64 = 16 * ONE;
 #[derive(Clone)]
 pub(super) struct Hybla {
     rtt0: Duration,
+    is_ns3: bool,
     min_rtt: MinRtt,
     /// In 1/256.
     pub(super) rho: u64,
@@ -57,12 +58,20 @@ pub(super) struct Hybla {
 impl Hybla {
     /// With a reference round trip of `rtt0`.
     pub(super) fn new(rtt0: Duration) -> Self {
-        Self { rtt0, min_rtt: MinRtt::default(), rho: ONE, slow_start_gain: ONE }
+        let min_rtt = MinRtt::default();
+        Self { rtt0, is_ns3: false, min_rtt, rho: ONE, slow_start_gain: ONE }
+    }
+
+    /// As in ns-3.37 (TcpHybla), where rho is 1 until a round trip equals the least one, with the handshake's,
+    /// and counts whole milliseconds.
+    pub(super) fn as_ns3(rtt0: Duration) -> Self {
+        Self { is_ns3: true, ..Self::new(rtt0) }
     }
 
     fn update_rho(&mut self) {
         let Some(min_rtt) = self.min_rtt.get() else { return };
-        let rho = min_rtt.as_nanos() * u128::from(ONE) / self.rtt0.as_nanos();
+        let unit = if self.is_ns3 { 1_000_000 } else { 1 };
+        let rho = min_rtt.as_nanos() / unit * unit * u128::from(ONE) / self.rtt0.as_nanos();
         let rho = u64::try_from(rho).unwrap_or(RHO_MAX).clamp(ONE, RHO_MAX);
         if rho != self.rho {
             self.rho = rho;
@@ -74,8 +83,12 @@ impl Hybla {
 
 impl WindowLaw for Hybla {
     fn observe(&mut self, _now: Timestamp, measurement: &Measurement, _window: &mut Window) {
+        let is_first = self.min_rtt.get().is_none();
         self.min_rtt.observe(measurement);
-        self.update_rho();
+        let latest = measurement.rtt.map(|rtt| rtt.latest);
+        if !self.is_ns3 || (!is_first && latest == self.min_rtt.get()) {
+            self.update_rho();
+        }
     }
 
     fn slow_start(&mut self, _now: Timestamp, acked: u64, window: &mut Window) -> u64 {

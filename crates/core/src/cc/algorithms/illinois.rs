@@ -63,12 +63,14 @@ pub(super) struct Illinois {
     sum_us: u64,
     pub(super) samples: u64,
     round_ends_at: Timestamp,
-    /// Instead of the time: where the round began, in bytes delivered.
-    pub(super) round_began: Option<u64>,
-    /// Bytes delivered up to the newest measurement, and when its packets left.
+    /// Instead of the time: where the round ends, in bytes delivered.
+    pub(super) round_until: Option<u64>,
+    /// Bytes delivered up to the newest measurement, and bytes in flight then.
     pub(super) newest: (u64, u64),
     pub(super) alpha: u64,
     pub(super) beta: u64,
+    /// Both as ns-3 has them, and computes in floating point.
+    pub(super) exact: (f64, f64),
     /// da has been above dm / 100; round trips below since.
     pub(super) was_above: bool,
     pub(super) low_rounds: u32,
@@ -100,10 +102,11 @@ impl Illinois {
             sum_us: 0,
             samples: 0,
             round_ends_at: Timestamp::ZERO,
-            round_began: None,
+            round_until: None,
             newest: (0, 0),
             alpha: ALPHA_MAX,
             beta: BETA_MAX,
+            exact: (10.0, 0.5),
             was_above: false,
             low_rounds: 0,
         }
@@ -130,6 +133,27 @@ impl Illinois {
         ALPHA_MAX
     }
 
+    /// alpha and beta at a mean and a greatest queueing delay, after [`Self::next_alpha`].
+    fn exactly(&self, mean: f64, most: f64) -> (f64, f64) {
+        let [low, d2, d3] = [most / 100.0, most / 10.0, most * 8.0 / 10.0];
+        let alpha = if mean > low {
+            let (mean, most) = (mean - low, most - low);
+            most * 10.0 / (most + mean * (10.0 - 0.3) / 0.3)
+        } else if self.alpha == ALPHA_MAX {
+            10.0
+        } else {
+            self.exact.0
+        };
+        let beta = if mean <= d2 {
+            0.125
+        } else if mean >= d3 {
+            0.5
+        } else {
+            0.125 + 0.375 * (mean - d2) / (d3 - d2)
+        };
+        (alpha, beta)
+    }
+
     pub(super) fn end_round(&mut self, window: &Window) {
         if window.segments() < self.adaptive_from {
             (self.alpha, self.beta) = (ONE, BETA_MAX);
@@ -138,6 +162,7 @@ impl Illinois {
             let mean = (self.sum_us / self.samples).saturating_sub(least) / unit * unit;
             let most = micros(self.max_rtt).saturating_sub(least) / unit * unit;
             self.alpha = self.next_alpha(mean.min(most), most);
+            self.exact = self.exactly(mean as f64, most as f64);
             self.beta = beta(mean.min(most), most);
         }
         (self.sum_us, self.samples) = (0, 0);
@@ -151,8 +176,9 @@ impl WindowLaw for Illinois {
         self.max_rtt = self.max_rtt.max(rtt.latest);
         self.sum_us = self.sum_us.saturating_add(micros(rtt.latest));
         self.samples += 1;
-        self.newest = (measurement.delivered.as_u64(), measurement.prior_delivered.as_u64());
-        if now >= self.round_ends_at && self.round_began.is_none() {
+        let in_flight = measurement.in_flight.unwrap_or_default();
+        self.newest = (measurement.delivered.as_u64(), in_flight.as_u64());
+        if now >= self.round_ends_at && self.round_until.is_none() {
             self.end_round(window);
             self.round_ends_at = now + rtt.latest;
         }
@@ -168,7 +194,7 @@ impl WindowLaw for Illinois {
     }
 
     fn on_rto(&mut self, ssthresh: u64, _window: &Window) -> u64 {
-        (self.alpha, self.beta) = (ONE, BETA_MAX);
+        (self.alpha, self.beta, self.exact) = (ONE, BETA_MAX, (1.0, 0.5));
         (self.was_above, self.low_rounds) = (false, 0);
         (self.sum_us, self.samples) = (0, 0);
         ssthresh

@@ -16,7 +16,7 @@
 //!
 //! Departures from the draft, with reasons:
 //! - The first window is 2 mss only where the host measures a round trip before it sends. Elsewhere the first flight is
-//!   the host's, and has left before the algorithm is asked.
+//!   the host's, and leaves before the host calls the algorithm.
 //! - A slowdown waits for the end of a repair, whose window the host governs.
 //! - A loss while frozen halves the window to ramp up to. The draft leaves that open.
 //!
@@ -116,7 +116,7 @@ impl LedbatPp {
         Duration::from_nanos(self.rtt).saturating_mul(count)
     }
 
-    /// Goes on to the next pace where that is due.
+    /// Switches to the next pace if it is due.
     fn keep_pace(&mut self, now: Timestamp, window: &mut Window) {
         let frozen = FROZEN_SEGMENTS * window.mss();
         match self.pace {

@@ -17,11 +17,13 @@
 //!   filled the buffer, and the delay would stay above a threshold set during the first rise.
 //! - An indication sets ssthresh, so that slow start after a timeout does not undo it.
 //!
-//! ns-3 (`Lp::as_ns3`) goes by whole milliseconds of the one-way delay in timestamps. Those of duplicates
-//! count too, which echo a time from before the gap. There are indications from the first delay on, as Linux
-//! has them, in a repair too. After one D and 2 D become least and largest, instead of once a round. The
-//! inference phase is three times the age of the newest echo, and the window is ssthresh again where a repair
-//! ends. An indication leaves ssthresh, so that slow start goes on.
+//! ns-3 (`Lp::as_ns3`) differs:
+//! - The one-way delay comes from timestamps, in whole milliseconds. Delays of duplicate acknowledgements count,
+//!   too, although they echo a time from before the gap.
+//! - Indications begin with the first delay, as in Linux, and also occur during a repair.
+//! - D and 2 D become the least and largest delay after each indication, instead of once a round.
+//! - The inference phase is three times the age of the newest echo.
+//! - At the end of a repair the window is ssthresh again. An indication leaves ssthresh, so slow start continues.
 //!
 //! Ranges: delays 1 ns to 9 years (longer ones count as that), windows as in [`super::window`].
 
@@ -68,8 +70,6 @@ pub(super) struct Lp {
     has_counted: bool,
     /// The buffer has been full once.
     has_lost: bool,
-    /// Least round trip in nanoseconds (ns-3).
-    base: Option<u64>,
     /// Delays, in nanoseconds or in ms: smoothed, least, largest.
     smoothed: Option<u64>,
     least: u64,
@@ -78,6 +78,8 @@ pub(super) struct Lp {
     reserve: u64,
     indicated_at: Option<Timestamp>,
     inference_until: Option<Timestamp>,
+    /// Not inferring before the newest acknowledgement was judged (ns-3).
+    is_growing: bool,
     /// From a loss to its repair, and the window with which that ends (ns-3).
     is_repairing: bool,
     window_after: Option<u64>,
@@ -91,13 +93,13 @@ impl Lp {
             rounds: Rounds::default(),
             has_counted: false,
             has_lost: false,
-            base: None,
             smoothed: None,
             least: u64::MAX,
             largest: 0,
             reserve: 0,
             indicated_at: None,
             inference_until: None,
+            is_growing: true,
             is_repairing: false,
             window_after: None,
             reason: "no delay yet",
@@ -157,16 +159,13 @@ impl Lp {
     /// ns-3's `TcpLp::PktsAcked`.
     fn observe_as_ns3(&mut self, now: Timestamp, measurement: &Measurement, window: &mut Window) {
         let Some(one_way) = measurement.one_way.map(nanos) else { return };
-        if let Some(rtt) = measurement.feedback_delay.map(nanos) {
-            self.base = Some(self.base.map_or(rtt, |base| base.min(rtt)));
-        }
         let delay = one_way / MILLISECOND;
         if delay > 0 {
             self.update_delays(1, delay);
         }
-        // Sent when the echo says; the way back is taken for half of the least round trip.
-        let age = Duration::from_nanos(one_way.saturating_add(self.base.unwrap_or(0) / 2));
+        let age = measurement.feedback_delay.unwrap_or_default();
         self.inference_until = self.indicated_at.map(|at| at + age * INFERENCE_ROUND_TRIPS);
+        self.is_growing = !self.is_inferring(now);
         if self.is_above_threshold() {
             self.on_indication(now, age, window);
             let smoothed = self.smoothed.unwrap_or(0);
@@ -215,7 +214,7 @@ impl WindowLaw for Lp {
     }
 
     fn avoid(&mut self, now: Timestamp, acked: u64, window: &mut Window) {
-        if !self.is_inferring(now) {
+        if if self.is_ns3 { self.is_growing } else { !self.is_inferring(now) } {
             let mss = window.mss();
             window.grow(acked, |_| mss);
         }

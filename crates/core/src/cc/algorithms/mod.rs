@@ -40,6 +40,8 @@ algorithms! {
     proteus_p,
     proteus_s,
     scalable,
+    scream,
+    scream_l4s,
     setpoint,
     vegas,
     veno,

@@ -28,7 +28,7 @@
 //!   which changes no magnitude.
 //! - Competitive mode has a ceiling of 1.25 mu: the source's integral has none, and comes down from wherever
 //!   it is by 0.1 mu a second.
-//! - No bundle is asked to stop pulsing: the source can elect one of several bundles, but does not.
+//! - Every bundle pulses. The source can elect one of several bundles to pulse, but does not.
 //!
 //! These known faults are kept. Two bundles take each other's pulses for an answer. A capacity that falls, or
 //! a path that becomes longer, looks like cross traffic that answers: z then follows the own pulses, and the

@@ -7,7 +7,7 @@
 //!                      acknowledges; in slow start a segment; also of a window that nothing fills
 //!            flight    a loss leaves a share of the bytes in flight
 //! bic        growth    whole segments by counting acknowledgements, 4 / 5 near the last loss
-//!            convergence  m = 0.8 w by fast convergence, and a timeout keeps m
+//!            convergence  m = 0.8 w by fast convergence, and a timeout keeps m; m and w in whole segments
 //! dctcp      loss      reduces by alpha, too: without marks it hardly reduces at all
 //! highspeed  growth    acknowledged segments times a(w), whole segments added
 //!            flight    b(w) of the bytes in flight, in whole segments
@@ -17,12 +17,14 @@
 //!                      rate since the last loss is above and below twice the rate before it. Bytes
 //!                      acknowledged in a recovery are not in that rate, the time it takes is
 //! hybla      growth    whole segments; in slow start each acknowledgement counts as a segment
+//!            rho       1 until a smoothed round trip equals the least one, in whole milliseconds
 //!            rtt0      50 ms
 //! illinois   growth    acknowledgements counted with alpha rounded down, so none below 1
 //!            flight    whole segments
-//!            delays    in whole milliseconds, of rounds that end by acknowledged bytes and not in a
-//!                      recovery; no threshold of 15 segments
-//! scalable   growth    50 acknowledgements for a segment, not 100, and whole segments
+//!            delays    in whole milliseconds, of rounds that end as Vegas' and not in a recovery; no
+//!                      threshold of 15 segments
+//! scalable   growth    50 acknowledgements for a segment, not 100, and whole segments; more of those counted
+//!                      before are one segment, and the rest of these is forgotten
 //!            flight    7/8 of the bytes in flight in whole segments, below 16 segments too
 //! vegas      loss      takes a segment
 //!            queue     N is rounded up to whole segments before it is compared: it grows while N <= 1
@@ -113,6 +115,19 @@ fn add_weighted(weighted: u64, window: &mut Window) {
     }
 }
 
+/// Adds a segment for each window or `most` segments acknowledged (`TcpScalable::CongestionAvoidance`).
+fn grow_by_count(acked: u64, most: u64, window: &mut Window) {
+    let needed = window.segments().min(most);
+    // The window has been reduced meanwhile.
+    let before = u64::from(window.counted >= needed);
+    window.counted = if before > 0 { 0 } else { window.counted } + acked / window.mss();
+    let now = window.counted / needed;
+    if now > 0 {
+        window.counted = 0;
+    }
+    window.add_segments(before + now);
+}
+
 fn bic() -> (Bic, Steps<Bic>) {
     /// Windows for four segments near the last loss (`SmoothPart`).
     const SMOOTH_PART: u64 = 5;
@@ -141,18 +156,16 @@ fn bic() -> (Bic, Steps<Bic>) {
     fn avoid(law: &mut Bic, _now: Timestamp, acked: u64, window: &mut Window) {
         window.counted += acked / window.mss();
         if window.counted > count(window.segments(), law.last_max / window.mss()) {
-            window.add_segments(1);
+            window.set_cwnd(window.cwnd() + window.mss());
             window.counted = 0;
         }
     }
 
-    fn on_loss(law: &mut Bic, now: Timestamp, window: &Window) -> u64 {
-        let is_below = window.cwnd() < law.last_max;
-        let ssthresh = law.on_loss(now, window);
-        if is_below {
-            law.last_max = window.cwnd() / 10 * 8;
-        }
-        ssthresh
+    fn on_loss(law: &mut Bic, _now: Timestamp, window: &Window) -> u64 {
+        let (segments, mss) = (window.segments(), window.mss());
+        let is_below = segments * mss < law.last_max;
+        law.last_max = if is_below { segments * 8 / 10 } else { segments } * mss;
+        if segments < bic::LOW_WINDOW { window.at_loss() / 2 } else { segments * 8 * mss / 10 }
     }
 
     let steps = Steps {
@@ -187,7 +200,7 @@ fn highspeed() -> (HighSpeed, Steps<HighSpeed>) {
 fn htcp() -> (HTcp, Steps<HTcp>) {
     fn avoid(law: &mut HTcp, now: Timestamp, acked: u64, window: &mut Window) {
         let (mss, growth) = (window.mss(), law.growth(now).max(1000));
-        window.grow(acked, |cwnd| mss + cwnd / mss * growth / 1000);
+        window.grow(acked, |cwnd| mss + cwnd * growth / 1000 / mss);
     }
     fn on_loss(law: &mut HTcp, now: Timestamp, window: &Window) -> u64 {
         let rate = law.rates.acked_since_loss.per(now.saturating_since(law.lost_at));
@@ -206,25 +219,26 @@ fn hybla() -> (Hybla, Steps<Hybla>) {
     /// Reference round trip (TcpHybla, RRTT).
     const RTT0: Duration = Duration::from_millis(50);
 
-    fn slow_start(law: &mut Hybla, now: Timestamp, _acked: u64, window: &mut Window) -> u64 {
-        law.slow_start(now, window.mss(), window)
+    fn slow_start(law: &mut Hybla, now: Timestamp, acked: u64, window: &mut Window) -> u64 {
+        law.slow_start(now, window.mss(), window);
+        acked.saturating_sub(window.mss())
     }
     /// Counts growth below a segment, in 1/2^16 segments.
     fn avoid(law: &mut Hybla, _now: Timestamp, acked: u64, window: &mut Window) {
         const ONE: u64 = hybla::ONE * hybla::ONE;
         window.counted += acked / window.mss() * law.rho * law.rho / window.segments();
-        window.add_segments(window.counted / ONE);
+        window.set_cwnd(window.cwnd() + window.counted / ONE * window.mss());
         window.counted %= ONE;
     }
     let steps = Steps { slow_start: Some(slow_start), avoid: Some(avoid), ..Steps::NONE };
-    (Hybla::new(RTT0), steps)
+    (Hybla::as_ns3(RTT0), steps)
 }
 
 fn illinois() -> (Illinois, Steps<Illinois>) {
     /// Ends a round where the window grows, by acknowledged bytes.
     fn end_round(law: &mut Illinois, window: &Window) {
-        let (delivered, prior) = law.newest;
-        if law.round_began.is_some_and(|began| prior >= began) {
+        let (delivered, in_flight) = law.newest;
+        if law.round_until.is_some_and(|until| delivered >= until) {
             let is_measured = law.samples > 0 && law.min_rtt.get().is_some();
             let was_above = law.was_above;
             law.end_round(window);
@@ -232,7 +246,7 @@ fn illinois() -> (Illinois, Steps<Illinois>) {
             if is_measured && !was_above && !law.was_above {
                 law.low_rounds = (law.low_rounds + 1) % illinois::LOW_DELAY_ROUNDS;
             }
-            law.round_began = Some(delivered);
+            law.round_until = Some(delivered + in_flight);
         }
     }
     fn slow_start(law: &mut Illinois, now: Timestamp, acked: u64, window: &mut Window) -> u64 {
@@ -242,14 +256,14 @@ fn illinois() -> (Illinois, Steps<Illinois>) {
     }
     fn avoid(law: &mut Illinois, _now: Timestamp, acked: u64, window: &mut Window) {
         end_round(law, window);
-        add_weighted(acked / window.mss() * law.alpha / illinois::ONE, window);
+        add_weighted(((acked / window.mss()) as f64 * law.exact.0) as u64, window);
     }
     fn on_loss(law: &mut Illinois, _now: Timestamp, window: &Window) -> u64 {
         let segments = window.at_loss() / window.mss();
-        window.whole_segments(segments * (illinois::ONE - law.beta) / illinois::ONE)
+        window.whole_segments(((1.0 - law.exact.1) * segments as f64) as u64)
     }
     let mut law = Illinois::new();
-    (law.unit_us, law.adaptive_from, law.round_began) = (1000, 0, Some(0));
+    (law.unit_us, law.adaptive_from, law.round_until) = (1000, 0, Some(0));
     let steps = Steps {
         slow_start: Some(slow_start),
         avoid: Some(avoid),
@@ -264,12 +278,7 @@ fn scalable() -> (Scalable, Steps<Scalable>) {
     const ACKED_PER_SEGMENT: u64 = 50;
 
     fn avoid(_law: &mut Scalable, _now: Timestamp, acked: u64, window: &mut Window) {
-        let needed = window.segments().min(ACKED_PER_SEGMENT);
-        window.counted += acked / window.mss();
-        if window.counted >= needed {
-            window.add_segments(window.counted / needed);
-            window.counted = 0;
-        }
+        grow_by_count(acked, ACKED_PER_SEGMENT, window);
     }
     fn on_loss(_law: &mut Scalable, _now: Timestamp, window: &Window) -> u64 {
         window.whole_segments(window.at_loss() / window.mss() * 7 / 8)
@@ -291,10 +300,7 @@ fn yeah() -> (Yeah, Steps<Yeah>) {
         if law.slow_rounds > 0 {
             return law.avoid(now, acked, window);
         }
-        window.counted += acked / window.mss();
-        let needed = window.segments().min(yeah::SCALABLE);
-        window.add_segments(window.counted / needed);
-        window.counted %= needed;
+        grow_by_count(acked, yeah::SCALABLE, window);
     }
     let mut law = Yeah::new();
     (law.trips, law.phi) = (RoundTrips::by_outstanding(), u64::MAX);

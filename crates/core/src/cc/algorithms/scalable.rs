@@ -31,7 +31,7 @@ pub const ALGORITHM: Algorithm = Algorithm {
 
 /// Segments acknowledged for one more (paper, a = 0.01).
 const ACKED_PER_SEGMENT: u64 = 100;
-/// Window in segments up to which a loss halves (paper, lwnd).
+/// Largest window in segments that a loss halves (paper, lwnd).
 const LEGACY_SEGMENTS: u64 = 16;
 
 #[derive(Clone)]

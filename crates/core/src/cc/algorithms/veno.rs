@@ -7,7 +7,7 @@
 //! ```
 //! States as in [`super::window`].
 //!
-//! Departures from the paper: none that is meant. r is the least round trip of the newest
+//! Departures from the paper: no intended ones. r is the least round trip of the newest
 //! measurement. If each acknowledgement is measured, it is the round trip of that acknowledgement.
 //!
 //! Ranges: round trips 1 ns to 584 years, windows as in [`super::window`].

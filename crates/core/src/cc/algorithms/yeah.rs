@@ -12,7 +12,7 @@
 //! States: fast and slow within the states of [`super::window`]. After 50 fast rounds without a loss
 //! R is forgotten: no greedy flow competes.
 //!
-//! Departures from the paper: none that is meant; r of a round needs no three samples, as one
+//! Departures from the paper: no intended ones; r of a round needs no three samples, as one
 //! measurement may cover many packets.
 //!
 //! Ranges: round trips 1 ns to 584 years, windows as in [`super::window`]; R 2 segments to the

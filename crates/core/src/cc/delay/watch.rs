@@ -3,11 +3,11 @@
 
 use crate::cc::estimators::{Path, SlidingMax, SlidingMin};
 
-/// Shortest time for which a rate must stay the same to be called steady.
+/// Shortest time without change after which a rate counts as steady.
 pub(super) const STEADY_S: f64 = 1.0;
 /// Share of its maximum that a steady rate keeps: small packets and stamps are late.
 pub(super) const STEADY_SHARE: f64 = 0.9;
-/// Loss as a share of the window that is taken for congestion.
+/// Lost share of the window above which loss counts as congestion.
 const LOSS_SHARE: f64 = 0.05;
 
 /// Watches for a delivery rate that stays the same, as at a saturated bottleneck.

@@ -1,4 +1,4 @@
-//! An algorithm within bounds: whatever its answers, a simulation ends and a window lets some data leave.
+//! Bounds the answers of an algorithm: with any answers, a simulation ends and the window lets some data leave.
 
 use alloc::boxed::Box;
 

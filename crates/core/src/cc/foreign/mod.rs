@@ -1,4 +1,4 @@
-//! Algorithms that are no part of this crate: a user's own, in whatever language.
+//! Algorithms from outside of this crate: a user's own, in any language.
 //!
 //! ```text
 //! Described ──► Algorithm: called as rarely as it wants (seldom), every answer within bounds (bounded)

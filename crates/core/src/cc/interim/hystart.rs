@@ -1,22 +1,22 @@
-//! Leaving slow start before it loses: the judgement of a round. Hosts use it acknowledgement by
-//! acknowledgement and with their sequence numbers, and [`crate::cc::hystart`] with rounds counted in
-//! bytes.
+//! HyStart and HyStart++: leave slow start before it causes loss. A host between two decisions calls this at
+//! each acknowledgement, with its sequence numbers. [`crate::cc::hystart`] counts rounds in bytes.
 //!
 //! ```text
 //! round        ends when something sent after its beginning is acknowledged
-//! HyStart++    a round's least round trip, after 8 samples, at least T above the least of the round
-//!              before: conservative slow start; below its value then: slow start again; after 5
-//!              rounds: over. T = the least before / 8, 4 to 16 ms              (RFC 9406, 4.2, 4.3)
-//! HyStart      from 16 segments on, over when
-//!   train      acknowledgements at most 2 ms apart span more than (min_rtt + d) / 2 of a round, all
-//!              of that where segments are paced. d = the time for four of the largest aggregates at
+//! HyStart++    m = the least round trip of a round after 8 samples, p = the least of the previous round,
+//!              T = p / 8 within 4 to 16 ms                                     (RFC 9406, 4.2, 4.3)
+//!              m >= p + T: conservative slow start begins. After 5 rounds of it, slow start is over.
+//!              m falls below its value at that beginning: normal slow start again
+//! HyStart      with at least 16 segments, slow start is over if one of these holds:
+//!   train      acknowledgements at most 2 ms apart span more than (min_rtt + d) / 2 of a round, or
+//!              min_rtt + d if segments are paced. d = the time for four of the largest aggregates at
 //!              the pacing rate, at most 1 ms
-//!   delay      a round's least round trip, after 8 samples, is above min_rtt + T
-//!              T = min_rtt / 8, 4 to 16 ms
+//!   delay      the least round trip of a round, after 8 samples, is above min_rtt + T,
+//!              T = min_rtt / 8 within 4 to 16 ms
 //! ```
-//! HyStart is Linux's (net/ipv4/tcp_cubic.c, hystart_update, hystart_ack_delay, from 6.14 on). It looks
-//! only at acknowledgements with a round-trip sample and counts rounds from the first on. It ends slow
-//! start once until a timeout, so that one after a pause goes up to ssthresh.
+//! HyStart is Linux's (net/ipv4/tcp_cubic.c, hystart_update, hystart_ack_delay, from 6.14 on). It ignores
+//! acknowledgements without a round-trip sample, and counts rounds from the beginning of the connection. After
+//! it has ended slow start, it stays silent until a timeout: slow start after a pause then grows to ssthresh.
 
 use super::Ack;
 
@@ -26,22 +26,22 @@ const SAMPLES: u8 = 8;
 const RISE_MIN_US: u32 = 4_000;
 /// Largest threshold on the rise of the round trip, in microseconds (RFC 9406, MAX_RTT_THRESH).
 const RISE_MAX_US: u32 = 16_000;
-/// Share of the round trip that is the threshold.
+/// Round trip over the threshold on its rise (RFC 9406, MIN_RTT_DIVISOR).
 const RISE_PARTS: u32 = 8;
 /// Rounds of conservative slow start.
 const CONSERVATIVE_ROUNDS: u8 = 5;
-/// Window in segments from which HyStart looks (`hystart_low_window`).
+/// Least window in segments for HyStart (`hystart_low_window`).
 const CLASSIC_FROM: u32 = 16;
 /// Largest gap within a train of acknowledgements, in microseconds (`hystart_ack_delta`).
 const TRAIN_GAP_US: u32 = 2_000;
-/// Most that the acknowledgements of a train may be late for aggregation, in microseconds.
+/// Largest lateness of a train's acknowledgements that aggregation explains, in microseconds.
 pub const ACK_DELAY_MAX_US: u32 = 1_000;
-/// Aggregates that may wait for each other.
+/// Aggregates that may queue behind each other (`hystart_ack_delay`).
 const AGGREGATES: u64 = 4;
 
-/// How late the acknowledgements of a train may be because segments and acknowledgements are aggregated
-/// (`hystart_ack_delay`): in microseconds, from the size of the largest aggregate and the pacing rate
-/// in bytes and bytes a second.
+/// Lateness of a train's acknowledgements that aggregation of segments and acknowledgements explains
+/// (`hystart_ack_delay`), in microseconds. `aggregate` is the largest aggregate in bytes, and `pacing_rate` is in
+/// bytes per second.
 pub fn ack_delay_us(aggregate: u32, pacing_rate: u64) -> u32 {
     let bytes = u64::from(aggregate) * AGGREGATES;
     if pacing_rate <= bytes * 1_000 {
@@ -50,40 +50,41 @@ pub fn ack_delay_us(aggregate: u32, pacing_rate: u64) -> u32 {
     (bytes * 1_000_000 / pacing_rate) as u32
 }
 
-/// Watches slow start. Round trips in microseconds, 0 where there was none.
+/// State of HyStart or HyStart++. Round trips are in microseconds, 0 before the first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HostHyStart {
     /// The sequence number that ends the round.
     pub round_end: u32,
     /// The round's least round trip.
     pub round_min: u32,
-    /// HyStart++: the least of the round before. HyStart: the least of all.
+    /// HyStart++: the least round trip of the previous round. HyStart: the least since the
+    /// start or the last timeout.
     pub base: u32,
-    /// HyStart++: the round's least when conservative slow start began. HyStart: when the round
-    /// began.
+    /// HyStart++: `round_min` when conservative slow start began. HyStart: the time when the round
+    /// began, in microseconds.
     pub mark: u32,
-    /// HyStart: when the last acknowledgement of an unbroken train came.
+    /// HyStart: arrival time of the last acknowledgement of the train.
     pub train_us: u32,
     /// Samples of the round, up to 255.
     pub samples: u8,
-    /// Rounds of conservative slow start, with the round in which it began; 0: not in it.
+    /// Rounds of conservative slow start, including the first; 0 outside of it.
     pub conservative: u8,
     /// HyStart has ended slow start.
     pub is_found: bool,
 }
 
-/// A round trip as HyStart takes it. Times in microseconds that wrap.
+/// A round-trip sample for HyStart. Times are in microseconds and wrap.
 #[derive(Clone, Copy, Debug)]
 pub struct HyStartSample {
-    /// Above 0.
+    /// Round trip, above 0.
     pub rtt_us: u32,
-    /// When its acknowledgement came.
+    /// Arrival time of the acknowledgement.
     pub now_us: u32,
     /// The window in segments.
     pub cwnd: u32,
     /// See [`ack_delay_us`].
     pub ack_delay_us: u32,
-    /// Something paces the segments.
+    /// The host or a qdisc paces the segments.
     pub is_paced: bool,
 }
 
@@ -96,13 +97,13 @@ fn rise(rtt_us: u32) -> u32 {
 }
 
 impl HostHyStart {
-    /// At the beginning of a connection and after a timeout: the first round ends with the first
-    /// acknowledgement beyond `nxt`, SND.NXT.
+    /// State at the beginning of a connection and after a timeout. `nxt` is SND.NXT: the first round ends with
+    /// the first acknowledgement beyond it.
     pub fn new(nxt: u32, now_us: u32) -> Self {
         Self { round_end: nxt, mark: now_us, train_us: now_us, ..Self::default() }
     }
 
-    /// Conservative slow start is under way.
+    /// Whether conservative slow start is under way.
     pub fn is_conservative(&self) -> bool {
         self.conservative > 0
     }
@@ -122,7 +123,7 @@ impl HostHyStart {
         }
     }
 
-    /// HyStart++: a round begins; true if slow start is over.
+    /// HyStart++: a round begins. Returns whether slow start is over.
     pub fn begin_plus_plus(&mut self) -> bool {
         if self.round_min > 0 {
             self.base = self.round_min;
@@ -159,7 +160,7 @@ impl HostHyStart {
         (self.mark, self.train_us) = (now_us, now_us);
     }
 
-    /// HyStart: takes a round trip, `base` being up to date; true if slow start is over with it.
+    /// HyStart: takes a round trip, after the caller has updated `base`. Returns whether slow start is over.
     pub fn finds(&mut self, sample: &HyStartSample) -> bool {
         if sample.cwnd < CLASSIC_FROM {
             return false;
@@ -177,7 +178,7 @@ impl HostHyStart {
         self.is_found
     }
 
-    /// HyStart++ at an acknowledgement: true if slow start is over.
+    /// HyStart++ at an acknowledgement. Returns whether slow start is over.
     pub(super) fn plus_plus(&mut self, ack: &Ack) -> bool {
         if self.ends_round(ack) && self.begin_plus_plus() {
             return true;
@@ -186,7 +187,7 @@ impl HostHyStart {
         false
     }
 
-    /// HyStart at an acknowledgement: true if slow start is over.
+    /// HyStart at an acknowledgement. Returns whether slow start is over.
     pub(super) fn classic(&mut self, cwnd: u32, ack: &Ack) -> bool {
         if ack.rtt_us == 0 {
             return false;

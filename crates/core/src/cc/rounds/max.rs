@@ -2,8 +2,8 @@
 
 use alloc::collections::VecDeque;
 
-/// The largest value of the last `length` rounds. Holds at most one entry a round: those that can
-/// still become the largest, in order of time, so that values fall from front to back.
+/// The largest value of the last `length` rounds. It keeps at most one value per round, and only values
+/// that can still become the largest. They are in order of time, so values fall from front to back.
 #[derive(Clone, Debug)]
 pub struct RoundMax<T> {
     length: u64,

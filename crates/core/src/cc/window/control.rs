@@ -22,7 +22,7 @@ enum WindowPhase {
 /// A step of an algorithm `L` that grows the window.
 type Grows<L, T> = fn(&mut L, Timestamp, u64, &mut Window) -> T;
 
-/// Steps that replace those of the algorithm `L`, of an implementation that departs from its source.
+/// Steps of an implementation that departs from the source of the algorithm `L`. They replace the algorithm's steps.
 /// `None` is the algorithm's own step, which costs no call through a pointer.
 #[derive(Clone)]
 pub(in crate::cc) struct Steps<L> {

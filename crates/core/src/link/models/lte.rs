@@ -39,7 +39,7 @@ pub(super) fn rows(streams: &Streams, length: Duration) -> Vec<Change> {
     let mut lambda = LAMBDA_MAX * walk.unit();
     let next = |at| {
         let mbps = f64::from(poisson(&mut packets, lambda * tick_s)) * PACKET_MBIT / tick_s;
-        let again = (0..RETRANSMISSIONS_MAX).take_while(|_| blocks.chance(BLOCK_ERRORS)).count();
+        let delay = delay_ms(&mut blocks);
         lambda = if lambda > 0.0 {
             moved(lambda, SIGMA * libm::sqrt(tick_s) * normal(&mut walk))
         } else if walk.chance(leaves) {
@@ -47,9 +47,15 @@ pub(super) fn rows(streams: &Streams, length: Duration) -> Vec<Change> {
         } else {
             0.0
         };
-        row(at, mbps, DELAY_MS + HARQ_MS * again as f64, 0.0)
+        row(at, mbps, delay, 0.0)
     };
     times(TICK, length).map(next).collect()
+}
+
+/// One-way delay in ms of the next block.
+pub(super) fn delay_ms(blocks: &mut Stream) -> f64 {
+    let again = (0..RETRANSMISSIONS_MAX).take_while(|_| blocks.chance(BLOCK_ERRORS)).count();
+    DELAY_MS + HARQ_MS * again as f64
 }
 
 /// `lambda` after a step: reflected at its maximum, held at zero, where an outage begins.
@@ -60,7 +66,7 @@ fn moved(lambda: f64, step: f64) -> f64 {
 }
 
 /// Normally distributed with variance 1 (Box and Muller).
-fn normal(stream: &mut Stream) -> f64 {
+pub(super) fn normal(stream: &mut Stream) -> f64 {
     libm::sqrt(2.0 * stream.exponential()) * libm::cos(2.0 * PI * stream.unit())
 }
 

@@ -4,6 +4,7 @@
 //! same model, seed and length give the same rows on every machine.
 
 mod adsl;
+mod carrier;
 mod docsis;
 mod leo;
 mod lte;
@@ -34,6 +35,12 @@ named! {
     pub enum PathModel {
         /// Cellular downlink whose rate wanders, with outages.
         Lte => "lte",
+        /// Cellular downlink as recorded in AT&T's network.
+        LteAtt => "lte_att",
+        /// Cellular downlink as recorded in T-Mobile's network.
+        LteTmobile => "lte_tmobile",
+        /// Cellular downlink as recorded in Verizon's network.
+        LteVerizon => "lte_verizon",
         /// Downlink through satellites in low orbit, which change every 15 s.
         Leo => "leo",
         /// 802.11n link to a station that shares the channel.
@@ -94,6 +101,9 @@ impl DrawnPath {
         let streams = Streams::new(self.seed).part(self.model.name());
         let mut rows: Vec<Change> = match self.model {
             PathModel::Lte => lte::rows(&streams, length),
+            PathModel::LteAtt => carrier::ATT.rows(&streams, length),
+            PathModel::LteTmobile => carrier::TMOBILE.rows(&streams, length),
+            PathModel::LteVerizon => carrier::VERIZON.rows(&streams, length),
             PathModel::Leo => leo::rows(&streams, length),
             PathModel::Wifi => wifi::rows(&streams, length),
             PathModel::Docsis => docsis::rows(&streams, length),

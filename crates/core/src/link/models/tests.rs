@@ -33,6 +33,9 @@ fn values_stay_within_bounds() {
     for model in PathModel::ALL {
         let (mbps, delay_ms, loss) = match model {
             PathModel::Lte => ([0.0, lte::MOST_MBPS], [20.0, 44.0], 0.0),
+            PathModel::LteAtt => ([0.0, carrier::ATT.most_mbps()], [20.0, 44.0], 0.0),
+            PathModel::LteTmobile => ([0.0, carrier::TMOBILE.most_mbps()], [20.0, 44.0], 0.0),
+            PathModel::LteVerizon => ([0.0, carrier::VERIZON.most_mbps()], [20.0, 44.0], 0.0),
             PathModel::Leo => ([50.0, 220.0], [15.0, 79.0], 0.5),
             PathModel::Wifi => ([13.0 / 4.2, 124.0], [10.0, 43.6], 0.0),
             PathModel::Docsis => ([16.0, 20.0], [12.0, 18.0], 0.0),
@@ -81,6 +84,34 @@ fn means_match_what_the_models_say() {
     assert!((17.0..19.0).contains(&mean(PathModel::Docsis, rate)));
     // An impulse of 20 ms a minute.
     assert!((0.00025..0.00042).contains(&mean(PathModel::Adsl, loss)));
+}
+
+#[test]
+fn carriers_match_their_recordings_within_15_percent() {
+    // Mean, 5th and 95th percentile of the rate over 100 ms (Mbit/s), and share of windows without a packet.
+    for (model, recorded) in [
+        (PathModel::LteAtt, [5.17, 0.0, 10.08, 0.051]),
+        (PathModel::LteTmobile, [12.77, 0.0, 33.0, 0.08]),
+        (PathModel::LteVerizon, [5.03, 0.72, 12.24, 0.016]),
+    ] {
+        let mut all = Vec::new();
+        for trace in SEEDS.map(|seed| drawn(model, seed, 300)) {
+            for (row, time) in trace.spans() {
+                let mbps = row.rate.unwrap().as_mbit_per_sec_f64();
+                all.extend((0..time.as_millis() / 100).map(|_| mbps));
+            }
+        }
+        all.sort_by(f64::total_cmp);
+        let share = |share: f64| all[(share * all.len() as f64) as usize];
+        let mean = all.iter().sum::<f64>() / all.len() as f64;
+        let empty = all.iter().filter(|mbps| **mbps == 0.0).count() as f64 / all.len() as f64;
+        let found = [mean, share(0.05), share(0.95), empty];
+        // Rates to a packet of 1500 bytes in 100 ms.
+        for ((found, recorded), unit) in found.iter().zip(recorded).zip([0.12, 0.12, 0.12, 0.0]) {
+            let is_near = (found - recorded).abs() <= (0.15 * recorded).max(unit);
+            assert!(is_near, "{}: {found} {recorded}", model.name());
+        }
+    }
 }
 
 #[test]

@@ -164,7 +164,7 @@ fn standing(params: PieParams, probability: f64) -> Pie<TestPacket> {
     pie
 }
 
-/// Which of `arrivals` packets with the field `ecn` were given up.
+/// Which of `arrivals` packets with the field `ecn` were marked or dropped.
 fn given_up(pie: &mut Pie<TestPacket>, ecn: Ecn, arrivals: u64) -> (Vec<u64>, Dropped) {
     let (mut chosen, mut drops) = (Vec::new(), Dropped::default());
     for sequence in 0..arrivals {
@@ -223,7 +223,7 @@ fn small_delay_or_short_queue_protects_arrivals() {
     let full = of(2 * MTU, 2);
     let gives_up = |mut law: Law, waiting| {
         let mut random = random();
-        (0..200).any(|_| law.gives_up(&params, waiting, &mut random))
+        (0..200).any(|_| law.gives_up(&params, waiting, || random.bits()))
     };
     assert!(gives_up(law(0.19, 8, 8), full));
     assert!(!gives_up(law(0.19, 7, 7), full));
@@ -238,7 +238,7 @@ fn ns3_last_update_and_two_packets_decide_safety() {
     let gives_up = |mut law: Law, packets| {
         let mut random = Streams::new(1).stream("pie");
         let waiting = Backlog { bytes: ByteCount::new(100), packets };
-        (0..200).any(|_| law.gives_up(&params, waiting, &mut random))
+        (0..200).any(|_| law.gives_up(&params, waiting, || random.bits()))
     };
     assert!(gives_up(law(0.19, 7, 8), 3));
     assert!(!gives_up(law(0.19, 8, 7), 3));

@@ -92,7 +92,7 @@ impl DropSink<TestPacket> for Dropped {
     }
 }
 
-/// A discipline under test with all that is known about it from outside.
+/// A discipline under test, with its state as observed from outside.
 pub struct Model {
     rules: Rules,
     subject: Subject,
@@ -217,7 +217,7 @@ impl Model {
             Subject::Shaper(shaper) => {
                 shaper.set_rate(now, rate);
                 self.meter.set_rate(rate, self.shaper_params);
-                // The inner discipline goes by a mean of the rates.
+                // The inner discipline uses a mean of the rates.
                 self.rate = rate.map(|rate| self.rate.map_or(rate, |before| before.max(rate)));
             }
             Subject::Plain(plain) => {

@@ -65,7 +65,7 @@ fn time_limit_holds_down_to_ten_packets() {
                 "{spec}: {left}"
             );
         }
-        // The rate falls: packets in the queue go at the next arrival, or else no arrival is let in.
+        // After the rate falls, the next arrival either removes queued packets or is dropped.
         let mut model = Model::new(&spec).expect("a valid spec");
         model.apply(&rate(20_000));
         (0..247).for_each(|_| assert_eq!(model.apply(&arrival), None));

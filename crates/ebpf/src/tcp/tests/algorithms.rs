@@ -32,7 +32,7 @@ unsafe impl Plain for Told {}
 
 type Host = Box<dyn FnMut(&Call) -> Limits>;
 
-/// All that have a function in `algorithms/src/lib.rs`.
+/// All algorithms with a function in `algorithms/src/lib.rs`.
 const LAWS: [&str; 3] = ["newreno", "vegas", "westwood"];
 
 /// The law as this machine's code.
@@ -85,7 +85,7 @@ fn tell(control: &mut dyn CongestionControl, call: &Call, is_timeout: bool) {
     control.on_event(now, event);
 }
 
-/// The calls of a recording in the repository, whatever windows its algorithm had.
+/// The calls of a recording in the repository, without the windows of its algorithm.
 fn calls_of(text: &str) -> Vec<Call> {
     let mut call = Call { mss: MSS, ..Call::default() };
     let (mut calls, mut state) = (vec![call], 0);
@@ -107,7 +107,7 @@ fn calls_of(text: &str) -> Vec<Call> {
             state = step.value;
         }
         if call.kind == native::BEGIN {
-            // A change of state for which no law is called.
+            // A change of state that calls no algorithm.
             continue;
         }
         call.now_us = step.at_us;

@@ -79,7 +79,7 @@ pub(super) fn stream_until(
     stream_on(connect(address, datapath.name()))
 }
 
-/// Sends on a connection that there is.
+/// Sends on an existing connection.
 pub(super) fn stream_on(
     mut stream: TcpStream,
 ) -> (TcpStream, mpsc::Sender<()>, thread::JoinHandle<u64>) {
@@ -364,7 +364,7 @@ fn ack_that_starts_recovery_allows_new_segments() {
 
 #[test]
 fn timeout_reduces_ssthresh_by_the_decided_beta() {
-    // Linux's cubic, Reno, and one that sets ssthresh itself.
+    // Linux's cubic, Reno, and an algorithm that sets ssthresh itself.
     for (beta, expected) in [(717, 28), (512, 20), (1024, 40)] {
         let Some(mut datapath) = loaded(Datapath::register(&options())) else { return };
         let (address, accepted, received) = filtered_sink();
@@ -452,7 +452,7 @@ fn kernel_and_native_controllers_reduce_and_repair() {
 #[test]
 fn missing_kernel_reduction_is_made_up() {
     // Stray values as they were seen, parts of addresses: towards one the window grows as in slow start,
-    // towards the other by a million segments for each that arrives.
+    // towards the other by a million segments per delivered segment.
     for left_out in [0x39ae_65c0, 0xb9ae_65c1, 1] {
         of_each_left_out(left_out, |law, name| {
             let (address, accepted, received) = filtered_sink();

@@ -1,4 +1,4 @@
-//! Properties that hold whatever a reader writes or leaves behind: slots, numbers, windows and pins.
+//! Properties of slots, numbers, windows and pins that no reader can break, with anything that it writes or leaves.
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, TcpListener};
@@ -37,7 +37,7 @@ fn reclaimed_slot_is_reused_and_kernel_takes_over() {
     let (socket, end, sender) = stream_until(&datapath, address);
     drop(socket);
     let mut agent = Agent::default();
-    // However the agent goes on: it is answered in time, and yet under the kernel's algorithm.
+    // The agent answers in time, but the connection stays under the kernel's algorithm.
     let mut serve = |datapath: &mut Datapath| {
         agent.serve(datapath, Reporting::default());
     };

@@ -177,7 +177,7 @@ fn resumed_connection_gets_a_new_slot() {
     assert_eq!(datapath.holders(), []);
     pairs.open(DAEMON, &name, 1);
     assert_eq!(datapath.holders(), [Holder { uid: DAEMON, slots: 1 }]);
-    // It works, and there is none for it.
+    // The connection asks for a slot, but its user has none left.
     let before = datapath.counters();
     until("the kernel controls it", || {
         pairs.carry(0);

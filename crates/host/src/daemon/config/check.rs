@@ -108,7 +108,7 @@ fn config(
 ) -> Option<Config> {
     let folder = file.parent().unwrap_or(Path::new(""));
     let role = node.and_then(|node| node.choice("role", &Role::ALL.map(|it| (it.name(), it))));
-    // Without a role the file is refused anyway, whatever the port.
+    // Without a role the reader refuses the file anyway, so the port does not matter.
     let own_role = role.unwrap_or(Role::Sendbox);
     let listen = node.and_then(|node| listen(node, own_role));
     let trace = root.table("trace").and_then(|table| trace(&table, folder));

@@ -59,8 +59,8 @@ impl fmt::Display for Peer {
     }
 }
 
-/// A host name needs two labels or more, so that a mistyped word is none. The last label is not a number, so
-/// that a mistyped address is none.
+/// Whether `text` is a host name. It needs two labels or more, which excludes a mistyped word. The last label is not
+/// a number, which excludes a mistyped address.
 fn is_host_name(text: &str) -> bool {
     /// Longest host name, in bytes without the final dot (RFC 1035, section 2.3.4).
     const NAME_MAX: usize = 253;

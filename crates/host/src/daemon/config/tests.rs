@@ -208,6 +208,11 @@ fn error_names_line_key_value_and_allowed_values() {
         ("\"10.1.3.1\"", "10", &[":6:", "box.listen = 10", "\"10.1.3.1\""]),
         ("lan = \"s0\"", "lan = \"s0\"\nuser = \"a b\"", &[":5:", "box.user", "a b", "letters"]),
         ("lan = \"s0\"", "lan = \"s0\"\nstatus_group = \"\"", &[":5:", "box.status_group"]),
+        (
+            "lan = \"s0\"",
+            "forward = \"route\"\nkernel_qdisc = \"fq_codl\"",
+            &[":5:", "box.kernel_qdisc = \"fq_codl\"", "nearest is \"fq_codel\""],
+        ),
         ("name = \"b\"", "name = \"a b\"", &[":9:", "bundle.name", "a b", "letters"]),
         ("id = 1", "id = 70000", &[":10:", "bundle.id", "70000", "65535"]),
         ("id = 1\n", "", &[":8:", "bundle.id is missing", "65535"]),

@@ -1,5 +1,5 @@
-//! Reads the configuration file again, with its key files. The box itself reads them, or, once it runs as
-//! another user, a process that keeps the one capability for that.
+//! Reads the configuration file again, with its key files. The box itself reads them. If it runs as another user, a
+//! separate process reads them and keeps only the capability for this.
 //!
 //! The process gets the name of the configuration file when it is started, as root. Its stdin is a socket. It
 //! answers each request with one line: the texts of the file (or of its candidate) and of the key files. It

@@ -50,7 +50,7 @@ pub struct Peers {
     next_look_up: Timestamp,
     /// Names of peers that have fallen silent since the last look-up.
     lost: BTreeSet<String>,
-    /// Time at which the next message from elsewhere is let through.
+    /// Time from which the box accepts the next message from elsewhere.
     next_from_elsewhere: Timestamp,
     /// A peer was heard at another address than before.
     has_moved: bool,

@@ -1,9 +1,10 @@
 //! The HTTP server of the metrics, with the part of RFC 9112 that a scrape needs.
 //!
-//! It answers `GET /metrics`, one request per connection, and waits for no client (`service/clients.rs`). A
-//! client has [`PATIENCE`] to send its request, and the same time to read the answer. A head has at most
-//! [`MAX_HEAD`] bytes; a body is not read. The answers contain no secrets, and no request changes anything.
-//! The address and the machine's firewall decide who may connect.
+//! The server answers `GET /metrics`, one request per connection. A slow client does not delay the other
+//! clients (`service/clients.rs`): it has [`PATIENCE`] to send its request, and the same time to read the
+//! answer. The head of a request has at most [`MAX_HEAD`] bytes, and the server ignores a body. The answers
+//! contain no secrets, and no request changes anything. To restrict who may connect, choose the address and
+//! set the machine's firewall.
 
 use std::io;
 use std::net::{IpAddr, Ipv6Addr, TcpListener};
@@ -25,14 +26,14 @@ use crate::service::privileges::seccomp::Task;
 
 /// Longest head of a request (bytes).
 const MAX_HEAD: usize = REQUEST_MAX;
-/// Time for which a status is served again before a new query.
+/// Time for which the server reuses a status before it requests a new one from the box.
 const FRESH: Duration = Duration::from_secs(1);
-/// Time for a request, and for reading the answer: the default timeout of Prometheus (`scrape_timeout`).
+/// Longest time for a client to send its request, and to read the answer: the default `scrape_timeout` of Prometheus.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Most connections of clients: several scrapers on each of several machines.
+/// Most connections, in all and from each address: several machines may each run several scrapers.
 const LIMITS: ClientLimits = ClientLimits { all: 64, each: 16, patience: PATIENCE };
 
-/// A socket that clients may connect to, and that is not served yet.
+/// A listening socket whose clients have to wait until [`Server::start`].
 #[derive(Debug)]
 pub struct Server {
     listener: TcpListener,
@@ -44,7 +45,8 @@ impl Server {
     ///
     /// # Errors
     ///
-    /// The address is not of this machine, or another process has the port: the error names file, key and value.
+    /// The address is not an address of this machine, or another process uses the port. The error names file, key
+    /// and value.
     pub fn bind(config: &Config) -> io::Result<Option<Self>> {
         let Some(listen) = config.metrics else { return Ok(None) };
         let listener = TcpListener::bind(listen).map_err(|error| {
@@ -100,7 +102,8 @@ fn serve(
     }
 }
 
-/// The unit that counts as one address: an IPv6 host has a whole prefix of 64 bits (RFC 4291 section 2.5.4).
+/// The address that [`LIMITS`] count by. An IPv6 host may use a whole /64 (RFC 4291 section 2.5.4), so a /64 counts as
+/// one address.
 fn source(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() >> 64 << 64).into(),
@@ -116,7 +119,7 @@ struct Latest {
 }
 
 impl Latest {
-    /// The metrics now, or the reason why there are none.
+    /// The metrics now, or why the box gave none.
     fn metrics(&mut self, control: &Path, format: Format) -> Result<Arc<[u8]>, String> {
         if self.status.as_ref().is_none_or(|(asked_at, _)| asked_at.elapsed() >= FRESH) {
             let status = status_of(control);
@@ -133,7 +136,7 @@ impl Latest {
     }
 }
 
-/// The status of the box, or the reason why there is none.
+/// The status of the box, or why it gave none.
 fn status_of(control: &Path) -> Result<Status, String> {
     let answer = control::ask(control, Request::Status);
     match answer.map_err(|error| format!("no status: {error}"))? {
@@ -162,7 +165,7 @@ impl Response {
 
     fn head(&self) -> String {
         let Self { status, content_type, body, .. } = self;
-        // RFC 9110 section 15.5.6 requires it with 405; elsewhere it does no harm.
+        // RFC 9110 section 15.5.6 requires `Allow` with 405. It does no harm in other answers.
         format!(
             "HTTP/1.1 {status}\r\nContent-Type: {content_type}\r\nContent-Length: {}\r\nAllow: GET, HEAD\r\n\
              Cache-Control: no-store\r\nConnection: close\r\n\r\n",

@@ -59,7 +59,7 @@ impl Archive {
     }
 }
 
-/// Passes each member of the archive `file` to `visit` as it is unpacked, by name. Only the data that `visit`
+/// Unpacks the archive `file`, and passes each member with its name to `visit`. Only the data that `visit`
 /// keeps stays in memory. `Err`: the problem in the archive and the allowed values, or the error of `visit`.
 pub fn visit(
     file: &Path,

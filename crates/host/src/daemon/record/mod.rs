@@ -1,5 +1,5 @@
 //! Recordings of boxes over some minutes, for a bug report: `forebay record` writes a file, `forebay replay`
-//! reads it.
+//! reads it. `forebay probe --record` writes one without looks.
 //!
 //! ```text
 //! about.json       who recorded what, for how long, and what was left out and why
@@ -22,6 +22,7 @@ use std::fs::File;
 use std::io::{self, BufRead, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 
+use forebay_core::record::PathRow;
 use forebay_core::text::of_parser;
 use serde::{Deserialize, Serialize};
 use tracing::Level;
@@ -30,8 +31,8 @@ use self::archive::Archive;
 pub use self::archive::is_archive;
 pub use self::figures::Figures;
 use self::figures::Summaries;
-pub use self::path::Paths;
 use self::path::Spans;
+pub use self::path::{PROBED, Paths};
 use self::story::Story;
 pub use self::story::{MOMENTS_MAX, Moment};
 use super::config::Config;
@@ -105,6 +106,8 @@ pub struct Recording {
     pub configs: Vec<String>,
     /// Rows of traces.
     pub traces: Vec<String>,
+    /// The path as a probe loaded it.
+    pub probed: Vec<PathRow>,
     /// What the paths carried.
     spans: Spans,
     /// Bytes of the looks as they are written.
@@ -188,7 +191,7 @@ impl Recording {
             looks.push(b'\n');
         }
         archive.add("status.jsonl", &looks)?;
-        if let Some(rows) = self.spans.to_member()? {
+        if let Some(rows) = self.spans.to_member(&self.probed)? {
             archive.add(path::MEMBER, &rows)?;
         }
         archive.add("log.txt", self.log.as_bytes())?;

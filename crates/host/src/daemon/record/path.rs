@@ -18,6 +18,9 @@ use super::{ArchiveError, Look, archive, each_line};
 /// short; twice of it fills a quarter of what a recording may unpack to.
 const ROWS_MAX: usize = 200_000;
 
+/// The place of a bundle's name in the recording of a probe.
+pub const PROBED: &str = "probe";
+
 /// The spans of each bundle, as looks bring them.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Spans {
@@ -39,7 +42,7 @@ impl Spans {
             let known = self.bundles.entry(bundle.name.clone()).or_default();
             let mut before_ns = known.last().map_or(0, |it| it.at_ns);
             for span in spans {
-                // After a shorter round trip a span may end before the one that was kept.
+                // After a shorter round trip, a span may end before the previous kept span.
                 if span.at_ns <= before_ns {
                     continue;
                 }
@@ -55,12 +58,13 @@ impl Spans {
         was_full || !self.is_full
     }
 
-    /// The member `path.jsonl`; `None`: there are no spans.
-    pub fn to_member(&self) -> io::Result<Option<Vec<u8>>> {
+    /// The member `path.jsonl`, with these rows of a probe; `None`: there are neither spans nor rows.
+    pub fn to_member(&self, probed: &[PathRow]) -> io::Result<Option<Vec<u8>>> {
         let mut bytes = Vec::new();
-        for (bundle, spans) in &self.bundles {
-            for row in path_rows(spans) {
-                serde_json::to_writer(&mut bytes, &Line { bundle: bundle.clone(), row })?;
+        let of_bundles = self.bundles.iter().map(|(name, spans)| (name.as_str(), path_rows(spans)));
+        for (bundle, rows) in of_bundles.chain([(PROBED, probed.to_vec())]) {
+            for row in rows {
+                serde_json::to_writer(&mut bytes, &Line { bundle: bundle.into(), row })?;
                 bytes.push(b'\n');
             }
         }
@@ -85,7 +89,7 @@ impl Paths {
     ///
     /// # Errors
     ///
-    /// The file cannot be read or is no recording, or a row in it is none.
+    /// The file cannot be read or is no recording, or one of its rows is invalid.
     pub fn read_archive(file: &Path) -> Result<Self, ArchiveError> {
         let mut paths = Self::default();
         archive::visit(file, &mut |name, member| {
@@ -98,7 +102,7 @@ impl Paths {
         Ok(paths)
     }
 
-    /// Reads a row a line; `Err`: the number of a line that is none, and what is wrong with it.
+    /// Reads one row per line; `Err`: the number of the first invalid line, and its problem.
     pub fn read(member: &mut dyn BufRead) -> Result<Self, String> {
         let mut paths = BTreeMap::<String, Vec<PathRow>>::new();
         each_line(member, |number, line| {
@@ -129,7 +133,7 @@ impl Paths {
         self.0.keys().map(String::as_str)
     }
 
-    /// Name and rows of the bundle `name`, or without a name of the one that carried most.
+    /// Name and rows of the bundle `name`, or if `None`, of the bundle that carried most.
     pub fn of(&self, name: Option<&str>) -> Option<(&str, &[PathRow])> {
         let carried = |rows: &[PathRow]| -> f64 {
             rows.iter().map(|row| row.rate_bps as f64 * row.took_ns as f64).sum()

@@ -1,5 +1,4 @@
-//! Differences between two configurations of a box, with the choice of those that a running box can take
-//! over.
+//! Differences between two configurations of a box. Selects the differences that a running box can take over.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Display;
@@ -21,7 +20,7 @@ use crate::service::outcome::{BundleOutcome, Fate, Outcome, Setting};
 pub enum BundleOrigin {
     /// The bundle begins with nothing.
     New,
-    /// The bundle goes on.
+    /// The bundle keeps its control loop.
     Kept {
         /// Index of the bundle in the earlier configuration.
         place: usize,
@@ -31,7 +30,7 @@ pub enum BundleOrigin {
 }
 
 impl BundleOrigin {
-    /// Index in the earlier configuration, if the bundle goes on.
+    /// Index in the earlier configuration, if the bundle keeps its control loop.
     pub const fn place(self) -> Option<usize> {
         match self {
             Self::New => None,
@@ -109,8 +108,8 @@ fn follow(
 /// Values by key.
 type Values = Vec<(&'static str, String)>;
 
-/// Settings of a bundle: those that need another session or control loop, and those that can change while it
-/// goes on. Shares and keys are compared separately.
+/// Settings of a bundle in two lists: the first need another session or control loop, the second can change while
+/// the bundle runs. Shares and keys are compared separately.
 fn values(bundle: &BundleConfig) -> (Values, Values) {
     // No key is left out: a new key does not compile until it is listed here.
     let BundleConfig { name: _, id, peer, to, from, key_file: _, nat, shaping } = bundle;

@@ -92,7 +92,7 @@ pub fn left(control: &Path) -> io::Result<Left> {
     Ok(if is_remembered { Left::Nothing } else { Left::NoTrial })
 }
 
-/// Message for a box that is asked to end during the trial of its start. The trial goes on:
+/// Message of a box that a signal stops during the trial of its start. The trial goes on:
 /// the operator who starts the box again may not know of it.
 pub fn parting(control: &Path) -> Option<String> {
     let Ok(Left::For(time)) = left(control) else { return None };

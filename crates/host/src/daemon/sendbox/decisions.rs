@@ -27,7 +27,7 @@ const RATE_SPACING: Duration = Duration::from_secs(10);
 /// Relative change of the rate that a dry run logs.
 const DRY_RUN_CHANGE: f64 = 0.01;
 
-/// The last decisions, with the choice of those that deserve a log line.
+/// The last decisions. Selects the decisions that deserve a log line.
 #[derive(Default)]
 pub struct DecisionLog {
     kept: VecDeque<(Timestamp, Decision)>,

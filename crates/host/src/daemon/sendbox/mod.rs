@@ -86,8 +86,8 @@ const RUSH: Duration = Duration::from_millis(500);
 /// Effect of an observer that is silent.
 const UNWATCHED: &str = "no process watches the devices: `forebay observe` is stopped or hangs";
 
-/// Runs the daemon until it is asked to stop, and returns its last state. If `python` names a file, its
-/// algorithm controls all bundles, whatever the configuration says, now or after a reload.
+/// Runs the daemon until a signal stops it, and returns its last state. If `python` names a file, its
+/// algorithm controls all bundles and overrides the configuration, also after a reload.
 pub fn run(config: &Config, dry_run: bool, python: Option<&Path>) -> Result<Status, DaemonError> {
     config.expect_role(Role::Sendbox)?;
     privileges::check().map_err(DaemonError::SetUp)?;
@@ -511,7 +511,7 @@ impl<D: Datapath> SendboxWorker<D> {
     ///
     /// Until the queues are empty the box works as usual: it captures new packets, and they leave behind
     /// queued ones. Under lasting load the queues never empty; then the rest leaves at once. Only afterwards
-    /// does the kernel forward. Its packets then overtake those that wait to be taken in at this moment. In
+    /// does the kernel forward. Its packets then overtake captured packets that the box has not read yet. In
     /// the LAN's ring these are the packets of one round, mostly less than 100 us, and of the current receive
     /// poll (NAPI, at most 64 packets). More packets are overtaken only if the WAN did not take the queues in
     /// [`RUSH`].

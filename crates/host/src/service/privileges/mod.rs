@@ -134,7 +134,7 @@ pub fn drop_all_but(kept: &[Capability], account: Option<&Account>) -> io::Resul
     caps::clear(None, CapSet::Inheritable).map_err(failed)
 }
 
-/// A user account of this machine to which a daemon changes.
+/// The user account that a daemon runs as after its start.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Account {
     /// Name of the account.

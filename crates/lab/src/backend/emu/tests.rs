@@ -149,6 +149,9 @@ fn receivers_unlike_the_kernels_are_refused_by_name() {
         let refused = Emu.check(&planned("", "\"fifo\"", &flow)).unwrap_err().to_string();
         assert!(refused.contains(&format!("flow.greedy.{key}: the receivers")), "{refused}");
     }
+    let media = "[[flow]]\ntraffic = { kind = \"media\" }\n";
+    let refused = Emu.check(&planned("", "\"fifo\"", media)).unwrap_err().to_string();
+    assert!(refused.contains("flow.media.traffic.kind = media: the back end emu"), "{refused}");
     let slow = "[[flow]]\ntraffic = { kind = \"greedy\" }\nreceiver = \"honest\"\n\
                 read_rate = \"1Mbit/s\"\nreceive_buffer = \"64KB\"\n";
     assert!(check_receivers(&planned("", "\"fifo\"", slow)).is_ok());

@@ -73,7 +73,7 @@ pub fn translate(experiment: &Experiment) -> Result<Translation, BackendError> {
     }
     let mut translation = Translation {
         network: Network {
-            seed: 1,
+            seed: 42,
             run: experiment.seed,
             stop: experiment.stop + linger,
             latest: experiment.stop + drain,
@@ -201,6 +201,7 @@ fn flow(
         }
         plan::Traffic::Requests(_) => (algorithm(flow)?, asks(experiment, flow)?),
         plan::Traffic::Video { .. } => return refuse_traffic(flow, "video"),
+        plan::Traffic::Media { .. } => return refuse_traffic(flow, "media"),
         plan::Traffic::Ping { .. } => return refuse_traffic(flow, "ping"),
     };
     // The excess of the flow's round trip over the path's lies between its hosts and the path.
@@ -326,7 +327,7 @@ mod tests {
                    traffic = { kind = \"greedy\" }";
         let experiment = experiment(far, &["reverse.rate=2Mbit/s", "flow.far.cc=reno"]);
         let expected = [
-            "seed 1 7",
+            "seed 42 7",
             "stop 9000000000 9000000000",
             "link 0 1 16000000 10000000 0",
             "qdisc ns3::FifoQueueDisc MaxSize 20p",

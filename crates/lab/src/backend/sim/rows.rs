@@ -132,6 +132,13 @@ impl Rows<'_> {
                 row.bytes_per_100ms = per_100ms(Duration::ZERO, bins);
                 return Some(row);
             }
+            plan::Traffic::Media { .. } => {
+                row.media = self.requests.media(number).cloned();
+                row.bytes = metrics.received_bytes;
+                row.bytes_per_100ms = per_100ms(Duration::ZERO, bins);
+                row.measured = of_connection(&metrics);
+                return Some(row);
+            }
             plan::Traffic::Greedy { .. } => {
                 row.bytes = metrics.received_bytes;
                 row.bytes_per_100ms = per_100ms(flow.start_of(place.index), bins);

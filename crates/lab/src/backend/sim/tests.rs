@@ -57,7 +57,7 @@ fn rows_of(experiment: &Experiment) -> RunRows {
 #[test]
 fn a_run_that_is_stopped_gives_no_rows() {
     let (mut sim, stop) = (Sim::default(), Stop::default());
-    sim.heed(&stop);
+    sim.heed(&stop, 1);
     let mut steps = 0;
     let mut progress = |_| {
         steps += 1;
@@ -76,7 +76,9 @@ fn rows_and_packets(experiment: &Experiment) -> (RunRows, [Vec<PacketRecord>; 2]
             packets[link].push(*packet);
         }
     };
-    let rows = run(experiment, false, &Stop::default(), &mut |_| (), visit).unwrap();
+    let (stop, cores) = (Stop::default(), Cores::new(1));
+    let with = With { stop: &stop, share: cores.begin() };
+    let rows = run(experiment, false, &with, &mut |_| (), visit).unwrap();
     (rows, packets)
 }
 

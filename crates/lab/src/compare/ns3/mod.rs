@@ -26,7 +26,7 @@ pub struct Simulated<'a> {
 }
 
 impl<'a> Simulated<'a> {
-    /// Simulates `truth` with nine starts, or with ten seeds if losses are random, and judges each metric.
+    /// Simulates `truth` with five or nine starts, or with ten seeds if losses are random, and judges each metric.
     ///
     /// # Errors
     /// The parameter that cannot be simulated, with its value.

@@ -11,10 +11,12 @@ use forebay_sim::{
 use super::topology;
 use super::truth::{Class, Truth};
 
-/// Number of runs whose median is compared. Their starts are one round trip divided by this number apart, and
-/// each has its own random draws. The ensembles of ns-3 share one draw; under PIE another draw may lose
-/// thirty times as much.
+/// Number of runs whose median is compared with runs of other programs. Their starts are one round trip divided
+/// by this number apart, and each has its own random draws. The ensembles of ns-3 share one draw; under PIE
+/// another draw may lose thirty times as much.
 const JITTERS: u32 = 9;
+/// Starts of the runs of `cargo xtask ns3-runs`, in round trips: with equal starts the events are equal, too.
+const STARTS: [f64; 5] = [0.0, 0.1, 0.25, 0.5, 0.75];
 /// Seeds of a run with random losses.
 const SEEDS: u64 = 10;
 
@@ -26,18 +28,26 @@ pub struct Ours {
     pub bins: Vec<Vec<Bin>>,
 }
 
-/// The runs to compare: one for each start; with random losses, one for each seed.
+/// The runs to compare: one for each start; with random losses, one for each seed, which loses as in ns-3.
 pub fn repeat(truth: &Truth) -> Result<Vec<Ours>, String> {
     check(truth)?;
     let nominal = dumbbell(truth)?;
     if truth.class == Class::Loss {
         return (1..=SEEDS).map(|seed| run(truth, Dumbbell { seed, ..nominal.clone() })).collect();
     }
-    let jittered = |part| {
-        let seed = nominal.seed + u64::from(part);
-        run(truth, Dumbbell { seed, ..started_later(&nominal, nominal.rtt * part / JITTERS) })
+    // A queue whose stream is known draws as in ns-3, and there all starts share one draw.
+    let of_ns3 = truth.number("qdisc_stream").and_then(|_| truth.number("run"));
+    let once = |part: u32, share: f64| {
+        let seed = of_ns3.as_ref().map_or(nominal.seed + u64::from(part), |run| *run as u64);
+        let late = nominal.rtt.mul_f64(share);
+        run(truth, Dumbbell { seed, ..started_later(&nominal, late) })
     };
-    (0..JITTERS).map(jittered).collect()
+    // Runs of other programs than `cargo xtask ns3-runs` have the series of a nominal run.
+    let starts: Vec<f64> = match truth.flows[0].is_null() {
+        true => STARTS.into(),
+        false => (0..JITTERS).map(|part| f64::from(part) / f64::from(JITTERS)).collect(),
+    };
+    (0_u32..).zip(starts).map(|(part, share)| once(part, share)).collect()
 }
 
 fn started_later(nominal: &Dumbbell, by: Duration) -> Dumbbell {
@@ -47,7 +57,7 @@ fn started_later(nominal: &Dumbbell, by: Duration) -> Dumbbell {
 }
 
 /// The parameters that this module or `topology` reads.
-const READ: [&str; 26] = [
+const READ: [&str; 27] = [
     "access_mbps",
     "cca",
     "delack",
@@ -60,6 +70,7 @@ const READ: [&str; 26] = [
     "mss",
     "n_flows",
     "qdisc",
+    "qdisc_stream",
     "qlen",
     "rates_mbps",
     "rcvbuf",
@@ -149,8 +160,9 @@ fn stack(truth: &Truth) -> Result<Stack, String> {
         ack_every: whole("delack")? as u32,
         ..Tcp::NS3
     };
-    let ack_access_ps = topology::access_ps(truth)?;
-    Ok(Stack { tcp, device: Device { packets, ack_access_ps, ..Device::NS3 }, ..Stack::NS3 })
+    // `topology` has the access links.
+    let device = Device { packets, ack_access_ps: 0, ..Device::NS3 };
+    Ok(Stack { tcp, device, ..Stack::NS3 })
 }
 
 /// Bytes of the timestamps option (RFC 7323), padded.

@@ -9,8 +9,6 @@ use forebay_sim::network::{Hop, Network};
 
 use super::truth::Truth;
 
-/// Access links from this rate on affect only the order of events: no mean depends on them.
-const FAST_MBPS: f64 = 2000.0;
 /// Queue of a link that is not a bottleneck: ns-3's default qdisc holds 1000 packets.
 const UNNOTICED: &str = "1000p";
 
@@ -26,17 +24,8 @@ pub fn network(truth: &Truth, dumbbell: &Dumbbell) -> Result<Network, String> {
         other => return Err(format!("delay_place = {other}")),
     }
     add_reverse(truth, before_reverse, &mut network)?;
-    let access = access_mbps(truth)?;
-    if access < FAST_MBPS {
-        add_access(&mut network, mbit_per_s(access));
-    }
+    add_access(&mut network, mbit_per_s(access_mbps(truth)?));
     Ok(network)
-}
-
-/// Value for [`forebay_sim::Device::ack_access_ps`]; 0 for slow access links, which are modelled as links.
-pub fn access_ps(truth: &Truth) -> Result<u32, String> {
-    let access = access_mbps(truth)?;
-    Ok(if access < FAST_MBPS { 0 } else { (8e6 / access) as u32 })
 }
 
 fn access_mbps(truth: &Truth) -> Result<f64, String> {

@@ -198,7 +198,7 @@ impl Levels {
         share(area, self.to.saturating_sub(self.from) as f64)
     }
 
-    /// The `share` quantile over the interval: the smallest value such that the number is at most this large
+    /// The `share` quantile over the interval: the number is at most this large
     /// for that share of the time.
     pub fn quantile(&self, share: f64) -> Option<f64> {
         let needed = share * self.to.checked_sub(self.from).filter(|time| *time > 0)? as f64;

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use forebay_core::traffic::media::Media;
 use forebay_core::traffic::video::{LADDER, Video};
 use forebay_core::units::{Rate, Ratio};
 
@@ -25,6 +26,7 @@ pub(super) fn traffic(
         "greedy" => ("greedy", Traffic::Greedy { flows }),
         "ping" => ("ping", Traffic::Ping { loops: flows }),
         "video" => ("video", Traffic::Video { flows, video: video(&table)? }),
+        "media" => ("media", Traffic::Media { flows, media: media(&table)? }),
         "cbr" => ("cbr", datagrams(&table, flows, Timing::Even)?),
         "poisson" => ("poisson", datagrams(&table, flows, Timing::Poisson)?),
         "on_off" => {
@@ -58,6 +60,21 @@ fn video(table: &Reader<'_>) -> Option<Video> {
     };
     video.check().map_err(|error| table.wrong_because(&error.key, &error.allowed)).ok()?;
     Some(video)
+}
+
+fn media(table: &Reader<'_>) -> Option<Media> {
+    let rate = |key, default| table.rate(key).unwrap_or(Rate::from_bits_per_sec(default));
+    let min_rate = rate("min_rate", 150_000);
+    let media = Media {
+        fps: table.whole("fps").unwrap_or(30),
+        min_rate,
+        max_rate: rate("max_rate", 1_500_000),
+        start_rate: table.rate("start_rate").unwrap_or(min_rate),
+        variation: table.number("variation").unwrap_or(0.0),
+        late: table.duration("late").unwrap_or(Duration::from_millis(200)),
+    };
+    media.check().map_err(|error| table.wrong_because(&error.key, &error.allowed)).ok()?;
+    Some(media)
 }
 
 fn datagrams(table: &Reader<'_>, flows: u32, timing: Timing) -> Option<Traffic> {

@@ -33,6 +33,7 @@ pub static FLOW: Section = Section {
                 ("greedy", &GREEDY),
                 ("requests", &REQUESTS),
                 ("video", &VIDEO),
+                ("media", &MEDIA),
                 ("cbr", &CBR),
                 ("poisson", &POISSON),
                 ("on_off", &ON_OFF),
@@ -94,7 +95,7 @@ pub static FLOW: Section = Section {
              after an idle time; on the testbed the same for all flows in one direction between \
              two sites",
         )
-        .also("; for greedy, requests and video over TCP"),
+        .also("; for greedy, requests, video and media over TCP"),
         key(
             "receiver",
             Kind::Spec(
@@ -119,21 +120,21 @@ pub static FLOW: Section = Section {
             "the stack's value",
             "payload that each receiver buffers and announces as its window",
         )
-        .also("; for greedy, requests and video over TCP"),
+        .also("; for greedy, requests, video and media over TCP"),
         key(
             "ack_every",
             Kind::Whole(1, 1000),
             "the stack's value",
             "in-order full segments per acknowledgement",
         )
-        .also("; for greedy, requests and video over TCP (back end sim only)"),
+        .also("; for greedy, requests, video and media over TCP (back end sim only)"),
         key(
             "ack_delay",
             Kind::Duration(ACK_DELAYS.0, ACK_DELAYS.1),
             "the stack's value",
             "longest time that an acknowledgement waits for more segments",
         )
-        .also("; for greedy, requests and video over TCP (back end sim only)"),
+        .also("; for greedy, requests, video and media over TCP (back end sim only)"),
         key(
             "ttl",
             Kind::Whole(1, 2),
@@ -236,6 +237,33 @@ static VIDEO: Section = Section {
             "playing time that is fetched before playback begins",
         )
         .also(", at most the buffer"),
+    ],
+};
+
+/// `traffic = { kind = "media", .. }`.
+static MEDIA: Section = Section {
+    summary: "Live encoders, each over a TCP connection (back end sim only). Their rate follows the \
+              congestion control, as in the draft of SCReAMv2; use `cc = \"scream\"` or \
+              \"scream_l4s\". Lost data are sent again.",
+    keys: &[
+        kind(&[("media", "")]),
+        key("fps", Kind::Whole(1, 240), "30", "frames per second"),
+        key("min_rate", RATE, "\"150kbit/s\"", "lowest rate of payload (RFC 8698)"),
+        key("max_rate", RATE, "\"1500kbit/s\"", "highest rate of payload (RFC 8698)"),
+        key("start_rate", RATE, "min_rate", "rate before the first acknowledgement"),
+        key(
+            "variation",
+            Kind::Number(0.0, 1.0),
+            "0",
+            "largest deviation of a frame's size from the nominal one, as a share; uniform",
+        ),
+        key(
+            "late",
+            DURATION,
+            "\"200ms\"",
+            "delay above which a frame counts as late; while an unsent frame is older, the \
+             encoder skips frames",
+        ),
     ],
 };
 

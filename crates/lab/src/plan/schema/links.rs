@@ -21,7 +21,8 @@ const WALKING: Kind = Kind::Any("a rate, a duration or a share, matching `of`");
 /// A trace by its name, its drawn path or its file.
 const TRACE: Kind = Kind::Text(
     "a trace of forebay (\"0.57mbps-poisson\", \"2.64mbps-poisson\", \"3.04mbps-poisson\", \"leo_handovers\", \
-     \"lte_outages\", \"lte_poor\"), a drawn path (\"lte\", \"leo\", \"wifi\", \"docsis\", \"adsl\") such as \
+     \"lte_outages\", \"lte_poor\"), a drawn path (\"lte\", \"lte_att\", \"lte_tmobile\", \"lte_verizon\", \"leo\", \
+     \"wifi\", \"docsis\", \"adsl\") such as \
      \"lte(seed=3, seconds=60)\", or the path of a trace, relative to the plan: mahimahi, CSV or iperf3 --json",
 );
 

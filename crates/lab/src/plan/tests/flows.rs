@@ -47,7 +47,7 @@ fn flow_cc_accepts_text_and_table_forms() {
 }
 
 #[test]
-fn quic_has_algorithms_of_quinn_and_no_keys_of_tcp() {
+fn quic_has_quinns_algorithms_and_no_tcp_keys() {
     let flow = |keys: &str| PLAN.replace("name = \"bulk\"", &format!("name = \"bulk\"\n{keys}"));
     let quic = |keys: &str| load(&flow(&format!("transport = \"quic\"\n{keys}")), &[]);
     for cc in ["cubic", "bbr"] {

@@ -79,9 +79,12 @@ reversed = true
 traffic = { kind = "greedy" }
 [[flow]]
 pair = "other"
+transport = "tcp"
 traffic = { kind = "requests", sizes = "10KB", load = "20%", connections = 3, sampling = "iid" }
 [[flow]]
 traffic = { kind = "video", segment = "2s", rates = ["1Mbit/s", "3Mbit/s"], buffer = "20s", startup = "6s" }
+[[flow]]
+traffic = { kind = "media", fps = 25, min_rate = "1Mbit/s", max_rate = "9Mbit/s", start_rate = "2Mbit/s", variation = 0.5, late = "100ms" }
 [[flow]]
 count = 2
 traffic = { kind = "cbr", rate = "1Mbit/s", packet = "100B" }

@@ -171,6 +171,11 @@ fn errors_name_file_line_key_value_and_allowed() {
             "p.toml:11: flow.bulk.traffic.buffer is missing: allowed is at least a segment",
         ),
         (
+            "\"greedy\"",
+            "\"media\", min_rate = \"2Mbit/s\"",
+            "p.toml:11: flow.bulk.traffic.max_rate is missing: allowed is at least min_rate",
+        ),
+        (
             "\"greedy\" }",
             "\"ping\" }\ninitial_window = 10",
             "p.toml:12: flow.bulk.initial_window = 10: allowed is a whole number, 1 to 10000; for",

@@ -16,7 +16,8 @@ pub struct Options {
     pub out: Option<PathBuf>,
     /// Seeds. Default: the plan's own.
     pub seeds: Option<Seeds>,
-    /// Parallel runs, up to the back end's [`Backend::jobs_max`]. Default: 1; 0 means 1.
+    /// Parallel runs, up to the back end's [`Backend::jobs_max`]. Simulated topologies use the cores of missing
+    /// runs. Default: 1; 0 means 1.
     pub jobs: usize,
     /// Repeat runs that the folder already has: old runs stay, but the newest valid run counts. Default:
     /// completed runs are kept, interrupted plans continue, and runs rejected because of the harness are
@@ -57,7 +58,7 @@ impl Options {
     /// The back end lacks a requested option.
     pub fn open(&self) -> Result<Box<dyn Backend>, RunError> {
         let mut backend = backend::open(&self.backend)?;
-        backend.heed(&self.stop);
+        backend.heed(&self.stop, self.jobs);
         let (name, jobs) = (backend.name(), self.jobs);
         if backend.jobs_max().is_some_and(|most| jobs > most) {
             let reason = "an emulation needs the machine for itself";

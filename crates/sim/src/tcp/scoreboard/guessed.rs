@@ -31,7 +31,7 @@ impl Scoreboard {
         }
         *self.flag_mut(self.una) &= !SACKED;
         self.sacked -= 1;
-        self.sacked_resent -= u32::from(self.flag(self.una) & RESENT != 0);
+        self.unlost_resent -= u32::from(self.flag(self.una) & RESENT != 0);
         self.guess_arrival();
         self.lose_head(&mut Progress::default());
     }
@@ -56,7 +56,7 @@ impl Scoreboard {
         for number in self.una..self.next {
             *self.flag_mut(number) &= !SACKED;
         }
-        (self.sacked, self.sacked_resent) = (0, 0);
+        (self.sacked, self.unlost_resent) = (0, 0);
     }
 }
 

@@ -53,7 +53,7 @@ impl Sender {
             return None;
         }
         self.rto_timer.set(after(now, self.state.rtt.rto_ns()));
-        let (len, marks) = (self.tcp.overhead, Marks::NONE);
+        let (len, marks) = (self.tcp.syn_bytes, Marks::NONE);
         Some(Outgoing { kind: Kind::Syn, number: 0, len, marks })
     }
 

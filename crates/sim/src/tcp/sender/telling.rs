@@ -70,6 +70,7 @@ impl Sender {
         let lost = if is_change { progress.lost_change } else { progress.lost };
         let one_way_ms = self.state.one_way_ms.take();
         let (ce, ect1) = self.state.ecn.tell(self.state.is_ece, progress.delivered);
+        let newest_age = || progress.newest.map(|newest| now.saturating_since(newest.at));
         let measurement = Measurement {
             interval: now.saturating_since(self.state.measured_at),
             acked: self.bytes(acked),
@@ -77,7 +78,7 @@ impl Sender {
             ecn_ce: ce.map(|segments| self.bytes(segments)),
             ect1: ect1.map(|segments| self.bytes(segments)),
             rtt: rtt.map(|rtt| RttSample { latest: rtt, min: rtt }),
-            feedback_delay: progress.newest.map(|newest| now.saturating_since(newest.at)),
+            feedback_delay: self.state.echo_age.or_else(newest_age),
             one_way: one_way_ms.map(|millis| Duration::from_millis(millis.into())),
             send_rate: sample.send_rate,
             delivery_rate: sample.delivery_rate,

@@ -13,7 +13,7 @@ pub(super) struct DelayLine<P> {
     jitter: Jitter,
     /// Number of packets that overtake a held packet before it continues.
     overtakers: u64,
-    /// After a decrease of the delay, packets may be due before those that departed before.
+    /// After a decrease of the delay, a packet may be due before packets that departed earlier.
     overtakes: bool,
     /// In order of due time.
     moving: VecDeque<Delivery<P>>,
@@ -30,7 +30,7 @@ struct Held<P> {
     packet: Delivery<P>,
     /// Released with the packet that raises `passed` to this value.
     until_passed: u64,
-    /// Released at this time at the latest, whatever number has passed.
+    /// Released at this time at the latest, even if fewer packets have passed.
     until: Timestamp,
 }
 
@@ -117,7 +117,7 @@ impl<P> DelayLine<P> {
         }
     }
 
-    /// Puts a packet before those that are due later.
+    /// Inserts a packet in front of the packets that are due later.
     fn insert(&mut self, packet: Delivery<P>) {
         let later = self.moving.iter().rev().take_while(|other| other.due > packet.due).count();
         self.moving.insert(self.moving.len() - later, packet);

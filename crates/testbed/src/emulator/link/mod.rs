@@ -221,8 +221,7 @@ impl<P: Packet, Q: Qdisc<Carried<P>>> Link<P, Q> {
         let now = self.now;
         let number = self.counters.packets_in;
         self.counters.packets_in += 1;
-        // Both are drawn for every packet, so the n-th packet meets the same fate whatever the shares were
-        // before.
+        // Both are drawn for every packet, so that earlier shares do not change the fate of the n-th packet.
         let lost = self.loss_stream.chance(self.loss.as_f64()) || chosen;
         let hold = self.reorder_stream.chance(self.reorder.as_f64());
         if lost {
@@ -353,8 +352,8 @@ impl<P: Packet, Q: Qdisc<Carried<P>>> Link<P, Q> {
             }
             None => {
                 self.schedule(self.now);
-                // If a queue promises a packet and gives nothing, it is asked again only after the next
-                // arrival. Otherwise it would be asked for ever at the same instant.
+                // If a queue promises a packet and gives nothing, the link asks again only after the next
+                // arrival. Otherwise it would ask for ever at the same instant.
                 if self.ask_at == Some(self.now) && self.qdisc.backlog() == before {
                     self.ask_at = None;
                 }

@@ -7,7 +7,7 @@ use forebay_core::link::{Changes, Replay};
 use forebay_core::units::Duration;
 use forebay_scenario::{Change, Link};
 
-/// The changes of a link and those of its traces, which may repeat without end, in order of time.
+/// The changes of a link and of its traces in order of time. A trace may repeat without end.
 pub(super) struct Upcoming {
     changes: VecDeque<Change>,
     traces: Vec<Peekable<Changes>>,

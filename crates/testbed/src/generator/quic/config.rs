@@ -14,7 +14,7 @@ use quinn_proto::{ClientConfig, Connection, ServerConfig, TransportConfig, VarIn
 pub(super) const NAME: &str = "testbed";
 /// Certificate of all servers, valid until 2120. Clients accept no other.
 static CERTIFICATE: &[u8] = include_bytes!("certificate.der");
-/// Its key (PKCS #8). It is no secret: only hosts of a testbed use it.
+/// Key of [`CERTIFICATE`] (PKCS #8). It is no secret: only hosts of a testbed use it.
 static KEY: &[u8] = include_bytes!("key.der");
 
 /// Bytes of a full datagram: quinn's own upper bound, which fits into 1500 bytes with IPv6. It is fixed, so

@@ -50,7 +50,7 @@ pub(super) struct Host {
     opened: u32,
     /// The run has started.
     pub has_begun: bool,
-    /// The same instant on both clocks.
+    /// An instant on both clocks.
     epoch: (Instant, u64),
     datagram: Vec<u8>,
 }
@@ -75,7 +75,11 @@ impl Host {
         let workload = Workload { requests: Vec::new(), ..workload.clone() };
         let listener = site.sends.then(|| {
             let socket = socket(&workload, site.sender(), None)?;
-            reactor.watch(&socket, Key { endpoint: key, connection: LISTENER }, EpollFlags::EPOLLIN)?;
+            reactor.watch(
+                &socket,
+                Key { endpoint: key, connection: LISTENER },
+                EpollFlags::EPOLLIN,
+            )?;
             Ok::<_, GeneratorError>(socket)
         });
         let server = site.sends.then(|| config::server(&workload.socket_cc));
@@ -137,7 +141,9 @@ impl Host {
         let (now, client) = (self.instant(now), self.client.clone());
         let made = self.endpoint.connect(now, client, self.remote.into(), config::NAME);
         let (ConnectionHandle(number), connection) = made.map_err(|error| {
-            failed(&self.workload.name, format!("connect to {}", self.remote))(io::Error::other(error))
+            failed(&self.workload.name, format!("connect to {}", self.remote))(io::Error::other(
+                error,
+            ))
         })?;
         let key = Key { endpoint: self.key, connection: number as u32 };
         reactor.watch(&socket, key, EpollFlags::EPOLLIN)?;
@@ -191,7 +197,9 @@ impl Host {
                     link.and_then(|link| link.socket.as_ref())
                 }
             };
-            let Some(Ok((length, from))) = socket.map(|it| it.recv_from(&mut buffer)) else { break };
+            let Some(Ok((length, from))) = socket.map(|it| it.recv_from(&mut buffer)) else {
+                break;
+            };
             self.datagram.clear();
             let (data, answer) = (BytesMut::from(&buffer[..length]), &mut self.datagram);
             match self.endpoint.handle(now, from, None, None, data, answer) {

@@ -138,8 +138,7 @@ pub(super) fn open(
             if sends {
                 Box::new(Quic { host, app: requests::Server::new(site) })
             } else {
-                let asked =
-                    Asked::new(workload, site, expected.max(1), workload.requests.clone())?;
+                let asked = Asked::new(workload, site, expected.max(1), workload.requests.clone())?;
                 Box::new(Quic { host, app: requests::Client::new(asked, expected, expected == 0) })
             }
         }
@@ -149,8 +148,10 @@ pub(super) fn open(
         (Traffic::Video { flows, video }, false) => {
             Box::new(Quic { host: host(*flows)?, app: video::Client::new(site, *flows, video) })
         }
-        (Traffic::Datagrams { .. } | Traffic::Ping { .. }, _) => {
-            unreachable!("plans refuse a transport for single datagrams")
+        (Traffic::Datagrams { .. } | Traffic::Ping { .. } | Traffic::Media { .. }, _) => {
+            unreachable!(
+                "plans refuse a transport for single datagrams, and this back end live encoders"
+            )
         }
     })
 }

@@ -3,7 +3,7 @@
 /// A condition that an operator should look into.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Alarm {
-    /// A part of the sent packets is not seen to arrive, whatever the rate.
+    /// The receivebox does not see a part of the sent packets, at any rate.
     Unseen,
     /// The seen share changes by itself.
     Unsteady,

@@ -53,7 +53,7 @@ impl Aggregation {
         self.excess.push(acked.round, excess);
     }
 
-    /// Bytes that the window needs in addition to those that fill the path.
+    /// Bytes that the window needs in addition to the bytes that fill the path.
     pub fn excess(&self) -> ByteCount {
         self.excess.value()
     }

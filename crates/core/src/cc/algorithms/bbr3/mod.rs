@@ -43,7 +43,7 @@
 //!   known by [`Measurement::lost_prior_delivered`]. Elsewhere the newest acknowledged packet is used
 //!   instead, and without a rate sample none. Bursts are not divided: the threshold is crossed by a packet.
 //! - Ranges lost in a round of startup are counted as measurements with losses, as in Linux.
-//! - The window of a timeout is one segment, and not one more than in flight: all of that is taken for
+//! - After a timeout the window is one segment, not one segment more than in flight: everything in flight counts as
 //!   lost. l then starts from the window before the timeout, as in Linux.
 //! - The check whether L is in flight adds the bytes of the newest acknowledgement and one more segment:
 //!   whole segments do not quite fill a window.
@@ -102,7 +102,7 @@ pub const ALGORITHM: Algorithm = Algorithm {
 
 /// Cycles of probe_bw over which the bottleneck rate is a maximum (BBR.MaxBwFilterLen).
 const MAX_BW_CYCLES: u64 = 2;
-/// Rounds after which drain ends, whatever is in flight (draft, section 5.3.2).
+/// Rounds after which drain ends in any case, even with more in flight (draft, section 5.3.2).
 const DRAIN_ROUNDS: u64 = 3;
 /// A bound that bounds nothing ("Infinity" in the draft).
 const UNBOUNDED: ByteCount = ByteCount::new(u64::MAX);
@@ -271,7 +271,7 @@ impl Bbr3 {
         self.is_cwnd_limited = is_filled || (self.is_cwnd_limited && !self.is_round_start);
     }
 
-    /// A round begins here, whatever was before.
+    /// Begins a new round at once.
     fn start_round(&mut self) {
         self.rounds.restart_at(self.delivered);
         self.is_round_start = false;

@@ -28,7 +28,7 @@ use crate::units::{ByteCount, Duration, Timestamp, duration_nanos, mul_div};
 
 /// C in 1/1024 segment / s^3 (`bic_scale` times 10).
 const C: u64 = 410;
-/// Windows in segments up to which products fit in 64 bits (Linux: one million).
+/// Largest window in segments whose products fit in 64 bits (Linux: one million).
 const SEGMENTS_MAX: u64 = 1 << 20;
 /// Fewest acknowledged segments for a segment of growth (Linux `tcp_cubic.c`).
 const COUNT_MIN: u64 = 2;

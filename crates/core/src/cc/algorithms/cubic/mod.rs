@@ -201,6 +201,8 @@ impl Common {
 #[derive(Clone, Copy, Debug)]
 struct Epoch {
     began_at: Timestamp,
+    /// The window then, in bytes.
+    from: u64,
     /// K in ticks.
     k: u64,
     /// Where the function is flat, bytes.
@@ -270,6 +272,7 @@ impl Epoch {
     fn new(now: Timestamp, cwnd: u64, w_max: u64, mss: u64) -> Self {
         Self {
             began_at: now,
+            from: cwnd,
             k: ticks_to_origin(w_max.saturating_sub(cwnd), mss),
             origin: w_max.max(cwnd),
             estimate: cwnd << EST_BITS,

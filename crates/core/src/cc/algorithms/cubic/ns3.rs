@@ -9,11 +9,13 @@
 //! HyStart with its thresholds unless `hystart` is given; no `linux_growth`
 //! ```
 
-use super::{Common, Cubic, EST_BITS, HyStartKind, LINUX_GROWTH, RENO_FRIENDLY, cubic_bytes};
+use super::{Common, Cubic, EST_BITS, HyStartKind, LINUX_GROWTH, RENO_FRIENDLY};
 use crate::cc::window::{MinRtt, Steps, Window, WindowLaw};
 use crate::spec::{Spec, SpecError};
 use crate::units::Timestamp;
 
+/// C in segments / s^3; ns-3 takes roots in floating point.
+const C: f64 = 0.4;
 /// Most acknowledgements for a segment before any loss (`CntClamp`).
 const EARLY_COUNT: u64 = 20;
 
@@ -37,9 +39,13 @@ pub(in crate::cc::algorithms) fn law(spec: &Spec) -> Result<(Cubic, Steps<Cubic>
 fn count(law: &mut Cubic, now: Timestamp, acked: u64, window: &Window) -> u64 {
     let (segments, mss) = (window.segments(), window.mss());
     let mut epoch = law.epoch(now, window);
-    let at = law.ticks_ahead(now, &epoch);
-    let (distance, origin) = (cubic_bytes(at.abs_diff(epoch.k), mss) / mss, epoch.origin / mss);
-    let target = if at < epoch.k { origin.saturating_sub(distance) } else { origin + distance };
+    let origin = epoch.origin / mss;
+    let below = origin - epoch.from / mss;
+    let k_s = libm::pow(below as f64 / C, 1.0 / 3.0);
+    let at = now.saturating_since(epoch.began_at).saturating_add(law.common.min_rtt());
+    let (at_s, is_before) = (at.as_secs_f64(), at.as_secs_f64() < k_s);
+    let distance = (C * libm::pow(libm::fabs(at_s - k_s), 3.0)) as u64;
+    let target = if is_before { origin.saturating_sub(distance) } else { origin + distance };
     let mut count = match target.checked_sub(segments) {
         None | Some(0) => 100 * segments,
         Some(more) => segments / more,
@@ -71,7 +77,7 @@ fn avoid(law: &mut Cubic, now: Timestamp, acked: u64, window: &mut Window) {
     window.counted += acked;
     let count = count(law, now, acked, window);
     if window.counted >= count {
-        window.add_segments(1);
+        window.set_cwnd(window.cwnd() + window.mss());
         window.counted -= count;
     }
 }

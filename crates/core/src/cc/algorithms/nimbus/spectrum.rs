@@ -67,7 +67,7 @@ impl Spectrum {
         newest.sum::<f64>() / count as f64
     }
 
-    /// The largest magnitude among `bins`; 0 for those that are not kept.
+    /// The largest magnitude among `bins`. A bin that is not kept counts as 0.
     pub(super) fn peak(&self, bins: RangeInclusive<usize>) -> f64 {
         let kept = BINS.zip(&self.sums).filter(|(bin, _)| bins.contains(bin));
         kept.map(|(_, sum)| libm::hypot(sum.0, sum.1)).fold(0.0, f64::max)

@@ -1,9 +1,9 @@
-//! Small neural networks of fixed sizes: a graph is checked while it is built, and evaluated without
-//! allocation.
+//! Small neural networks of fixed sizes: [`Builder`] checks a graph, and [`Evaluation`] runs it without
+//! allocating.
 //!
-//! ONNX defines the operators (onnx.ai/onnx/operators, opset 13 and later), here in single precision. A
-//! sum is taken in the order of its terms and nothing is fused, so that the same graph gives the same bits
-//! everywhere.
+//! ONNX defines the operators (onnx.ai/onnx/operators, opset 13 and later), here in single precision. Sums
+//! are added in the order of their terms, without fused operations, so that a graph gives the same bits on
+//! every machine.
 
 use alloc::format;
 use alloc::string::String;
@@ -15,7 +15,7 @@ use super::kernels::{Function, Pairwise, Step, TensorPlace};
 
 /// Most numbers that a graph may hold as constants: 4 MB.
 pub const CONSTANTS_MAX: usize = 1 << 20;
-/// Most numbers that come in, go out or lie between two operators: 256 KB for the time of an evaluation.
+/// Most numbers in the input, the output and between operators together: 256 KB per evaluation.
 pub const VALUES_MAX: usize = 1 << 16;
 /// Most operators.
 pub const OPERATORS_MAX: usize = 256;
@@ -41,10 +41,10 @@ impl GraphError {
     }
 }
 
-/// An operator with its attributes; its inputs are the same as in ONNX, in the same order.
+/// An operator with its attributes. Its inputs have the order of ONNX.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Operator {
-    /// `alpha A B + beta C`; B and C are constants, B lies transposed where `is_transposed`.
+    /// `alpha A B + beta C`. B and C are constants. If `is_transposed`, the given constant is B transposed.
     Gemm {
         /// Factor of the product.
         alpha: f32,
@@ -76,7 +76,7 @@ pub enum Operator {
         /// Greatest value.
         max: f32,
     },
-    /// Shares of the last axis.
+    /// `exp(x)` over its sum along the last axis.
     Softmax {
         /// The axis, which is the last one.
         axis: i64,
@@ -90,7 +90,7 @@ pub enum Operator {
     },
     /// Concatenates its inputs along an axis.
     Concat {
-        /// The axis, from the end where negative.
+        /// The axis; a negative one counts from the end.
         axis: i64,
     },
     /// The input itself.
@@ -100,7 +100,8 @@ pub enum Operator {
         /// First axis of the columns.
         axis: i64,
     },
-    /// Another shape: 0 keeps a dimension, one may be -1 for the remaining elements.
+    /// Keeps the numbers in another shape. 0 keeps a dimension, and one dimension may be -1: it takes the remaining
+    /// elements.
     Reshape {
         /// The shape.
         shape: Vec<i64>,
@@ -139,7 +140,7 @@ impl Tensor {
     }
 }
 
-/// How many numbers a tensor of `shape` has: at most `most`, and at least one.
+/// Number of elements of a tensor of `shape`: 1 to `most`.
 fn elements(shape: &[usize], most: usize) -> Result<usize, GraphError> {
     let product = shape.iter().try_fold(1_usize, |product, size| product.checked_mul(*size));
     let fits = product.filter(|it| shape.len() <= RANK_MAX && (1..=most).contains(it));
@@ -179,7 +180,8 @@ impl Builder {
     ///
     /// # Errors
     ///
-    /// Another number of numbers, one that is not finite, or more than [`CONSTANTS_MAX`] in all.
+    /// The count of numbers does not fit `shape`, a number is not finite, or all constants together have more
+    /// than [`CONSTANTS_MAX`] numbers.
     pub fn constant(&mut self, shape: &[usize], numbers: &[f32]) -> Result<Tensor, GraphError> {
         let len = elements(shape, CONSTANTS_MAX - self.constants.len().min(CONSTANTS_MAX))?;
         if len != numbers.len() {
@@ -195,12 +197,12 @@ impl Builder {
         Ok(Tensor { shape: shape.to_vec(), place })
     }
 
-    /// The numbers of a constant; `None`: `tensor` is none.
+    /// The numbers of a constant; `None` if `tensor` is not constant.
     pub fn numbers_of(&self, tensor: &Tensor) -> Option<&[f32]> {
         tensor.place.is_constant.then(|| tensor.place.of(&self.constants))
     }
 
-    /// The part behind the first axis at its end: for the Y of a GRU its `Y_h`.
+    /// The last element along the first axis: `Y_h` if `tensor` is the Y of a GRU.
     pub fn last_of(&self, tensor: &Tensor) -> Tensor {
         let shape: Vec<usize> = tensor.shape.iter().skip(1).copied().collect();
         let len = shape.iter().product::<usize>();
@@ -208,11 +210,11 @@ impl Builder {
         Tensor { shape, place: TensorPlace { is_constant, from: from + all - len, len } }
     }
 
-    /// The result of `operator` on `inputs`, where `None` is an optional input that is left out.
+    /// Adds `operator` and returns its output. In `inputs`, `None` leaves out an optional input.
     ///
     /// # Errors
     ///
-    /// Shapes or inputs that the operator does not take, or a graph that becomes too large.
+    /// The operator does not accept these inputs or their shapes, or the graph becomes too large.
     pub fn apply(
         &mut self,
         operator: &Operator,
@@ -394,7 +396,7 @@ impl Builder {
         self.add(&input.shape, |out| Step::Each { function, input: place, out })
     }
 
-    /// One of both is repeated along the outer axes of the other.
+    /// An operation on two tensors, element by element. The shorter is repeated along the outer axes of the longer.
     fn pairwise(
         &mut self,
         operation: Pairwise,
@@ -523,8 +525,7 @@ fn reshape(tensor: &Tensor, shape: &[i64]) -> Result<Tensor, GraphError> {
     Ok(Tensor { shape: sizes, place: tensor.place })
 }
 
-/// A graph that was checked: whatever numbers come in, its evaluation ends, allocates nothing and does not
-/// fail.
+/// A checked graph: for any input, its evaluation ends, allocates nothing and cannot fail.
 #[derive(Clone, Debug)]
 pub struct Graph {
     constants: Vec<f32>,
@@ -535,12 +536,12 @@ pub struct Graph {
 }
 
 impl Graph {
-    /// How many numbers come in.
+    /// Count of numbers in the input.
     pub fn input_len(&self) -> usize {
         self.input
     }
 
-    /// How many numbers go out.
+    /// Count of numbers in the output.
     pub fn output_len(&self) -> usize {
         self.output.len
     }
@@ -559,12 +560,12 @@ impl Evaluation {
         Self { values: vec![0.0; graph.values], graph }
     }
 
-    /// The input, to be filled before [`Evaluation::run`].
+    /// The input. Fill it before [`Evaluation::run`].
     pub fn input(&mut self) -> &mut [f32] {
         &mut self.values[..self.graph.input]
     }
 
-    /// Runs the graph and gives its output; NaN and infinities where the numbers lead there.
+    /// Runs the graph and returns its output, which may contain NaN and infinities.
     pub fn run(&mut self) -> &[f32] {
         for step in &self.graph.steps {
             step.run(&self.graph.constants, &mut self.values);

@@ -5,7 +5,7 @@
 //! observation ──► graph ──► a ──► W = 2^a W
 //!                  │ NaN or infinite                            for good
 //!                  ▼ 5 decisions beyond the limits in a row     for 10 s
-//!                 Copa, from the window that there is
+//!                 Copa, from the current window
 //! ```
 //! A decision is beyond the limits if more than a fifth of its data is lost. It is also beyond them if its mean
 //! round trip exceeds both four times the least one and the least one plus 50 ms. A path that cross traffic fills
@@ -38,9 +38,9 @@ use crate::units::{ByteCount, Duration, Timestamp};
 /// Fields that every policy needs.
 pub const NEEDS: &[Field] = &[Field::Rtt, Field::DeliveryRate];
 
-/// Mean round trip over the least one that a policy may cause.
+/// Largest ratio of mean to least round trip that a policy may cause.
 const RTT_RATIO_MAX: f64 = 4.0;
-/// Queueing delay that a policy may always cause, whatever [`RTT_RATIO_MAX`] says (seconds).
+/// Queueing delay that a policy may cause even beyond [`RTT_RATIO_MAX`] (seconds).
 const QUEUE_MIN_S: f64 = 0.05;
 /// Share of loss that a policy may cause.
 const LOSS_MAX: f64 = 0.2;

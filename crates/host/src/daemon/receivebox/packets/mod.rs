@@ -1,10 +1,9 @@
 //! Counts and samples packets of a packet socket: this needs no BPF program, nor the capabilities to load
 //! one.
 //!
-//! Packets that the kernel has merged on the way (GRO) are counted and sampled as the original packets. The
-//! code for that is in core; the BPF programs are tested against it. This needs a sendbox that builds version
-//! 2 of the sampling block. Each packet costs a system call and a copy: it suits lines of up to some hundred
-//! Mbit/s.
+//! If the kernel has merged packets on the way (GRO), the receivebox counts and samples the original packets, by
+//! core's code. The tests of the BPF programs compare with this code. The sendbox must build version 2 of the
+//! sampling block. Each packet costs a system call and a copy: use this for lines of up to some hundred Mbit/s.
 
 mod filter;
 mod socket;

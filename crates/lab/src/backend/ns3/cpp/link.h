@@ -135,6 +135,14 @@ class Link
         {
             DynamicCast<FqCoDelQueueDisc>(m_queue)->SetQuantum(quantum);
         }
+        if (auto pie = DynamicCast<PieQueueDisc>(m_queue))
+        {
+            pie->AssignStreams(2000 + number);
+        }
+        if (auto red = DynamicCast<RedQueueDisc>(m_queue))
+        {
+            red->AssignStreams(2000 + number);
+        }
         Ptr<TrafficControlLayer> control = m_device->GetNode()->GetObject<TrafficControlLayer>();
         control->SetRootQueueDiscOnDevice(m_device, m_queue);
     }

@@ -257,3 +257,29 @@ fn constant_and_initial_windows_fill_the_first_round() {
     let (usual, _) = samples("");
     assert_eq!(usual[0].cwnd_segments, 10.0);
 }
+
+/// Metrics of a live encoder of up to 20 Mbit/s over a link of 5 Mbit/s and 50 ms that holds a second.
+fn live(cc: &str) -> crate::metrics::Metrics {
+    let text = format!(
+        "name = \"m\"\nstop = \"30s\"\nwarmup = \"10s\"\n\
+         bottleneck = {{ rate = \"5Mbit/s\", rtt = \"50ms\", qdisc = {{ kind = \"fifo\", limit = \"1s\" }} }}\n\
+         [[flow]]\ncc = \"{cc}\"\ntraffic = {{ kind = \"media\", max_rate = \"20Mbit/s\" }}"
+    );
+    let source = Source { file: "m".into(), folder: None, text };
+    let plan = Plan::from_source(source, &[]).unwrap();
+    let experiment = plan.experiment(&plan.arms[0], &plan.cells[0], 1).unwrap();
+    let rows = rows_of(&experiment);
+    let frames = &rows.run.flows[0].media.as_ref().unwrap().frames;
+    assert_eq!(frames.len(), 900, "30 a second");
+    evaluate(&experiment, &rows).unwrap().flows.remove(0).metrics
+}
+
+#[test]
+fn live_encoder_follows_its_algorithm() {
+    let [scream, cubic] = ["scream", "cubic"].map(live);
+    let get = |of: &crate::metrics::Metrics, name| of.get(name).unwrap();
+    assert!((3.5..4.9).contains(&get(&scream, "media_rate_mbps")), "{scream:?}");
+    assert!((30.0..150.0).contains(&get(&scream, "media_delay_p95_ms")), "{scream:?}");
+    assert_eq!(get(&scream, "media_late_share"), 0.0);
+    assert!(get(&cubic, "media_late_share") > 0.5, "{cubic:?}");
+}

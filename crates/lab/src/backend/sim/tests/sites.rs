@@ -3,7 +3,7 @@
 use super::*;
 
 /// A small Internet; half of its sites have boxes in the second arm.
-fn small(arm: usize) -> Experiment {
+fn small(arm: usize, seed: u64) -> Experiment {
     let text = r#"
         name = "p"
         stop = "6s"
@@ -18,13 +18,13 @@ fn small(arm: usize) -> Experiment {
     "#;
     let source = Source { file: "p".into(), folder: None, text: text.into() };
     let plan = Plan::from_source(source, &[]).unwrap();
-    plan.experiment(&plan.arms[arm], &plan.cells[0], 1).unwrap()
+    plan.experiment(&plan.arms[arm], &plan.cells[0], seed).unwrap()
 }
 
 #[test]
 fn requests_are_judged_by_their_own_path() {
     for arm in [0, 1] {
-        let experiment = small(arm);
+        let experiment = small(arm, 1);
         let rows = rows_of(&experiment);
         assert!(rows.run.requests.iter().all(|request| request.finished_ns.is_some()));
         let evaluation = evaluate(&experiment, &rows).unwrap();
@@ -50,9 +50,33 @@ fn requests_are_judged_by_their_own_path() {
 #[test]
 fn many_site_runs_repeat_and_depend_on_boxes() {
     let finished = |arm: usize| -> Vec<Option<u64>> {
-        rows_of(&small(arm)).run.requests.iter().map(|request| request.finished_ns).collect()
+        rows_of(&small(arm, 1)).run.requests.iter().map(|request| request.finished_ns).collect()
     };
     let [without, with] = [0, 1].map(finished);
     assert_eq!(with, finished(1));
     assert_ne!(without, with);
+}
+
+#[test]
+fn rows_are_equal_on_any_threads() {
+    for seed in 1..=3 {
+        let experiment = small(1, seed);
+        let on = |threads| {
+            let mut sim = Sim::default();
+            sim.heed(&Stop::default(), threads);
+            let rows = sim.run(&experiment, Path::new(""), &mut |_| ()).unwrap();
+            format!("{:?} {:?}", rows.run, evaluate(&experiment, &rows).unwrap())
+        };
+        let one = on(1);
+        assert!(one.len() > 100_000);
+        [2, 3].into_iter().for_each(|threads| assert!(on(threads) == one, "seed {seed}"));
+    }
+}
+
+#[test]
+fn run_on_threads_stops_when_asked() {
+    let (mut sim, stop) = (Sim::default(), Stop::default());
+    sim.heed(&stop, 2);
+    let ended = sim.run(&small(1, 1), Path::new(""), &mut |_| stop.ask());
+    assert!(matches!(ended.err(), Some(BackendError::Stopped)));
 }

@@ -54,7 +54,7 @@ fn loss_above_two_percent_ends_up_bounding_inflight() {
 fn lost_packet_is_judged_by_inflight_when_sent() {
     let mut fed = probing();
     let left = fed.law.delivered - BDP;
-    // Since then packets left with less in flight, as did those that report the loss.
+    // Since then packets left with less in flight, including the packets whose acknowledgements show the loss.
     (0..12).for_each(|_| fed.part(10, |it| it.in_flight = Some(kb(20))));
     fed.part(10, |it| {
         it.in_flight = Some(kb(20));

@@ -11,8 +11,8 @@
 //! All rules between the ports still apply: filters, isolation and VLANs work as without a box. Super-packets
 //! stay whole as far as the rate allows. They are counted and sampled as the packets that they become.
 //!
-//! Links hold the programs, so these go with the process. If a process is killed, its qdisc stays. No packet
-//! is put into a class then, packets in a class leave at the last rate, and the next start removes the qdisc.
+//! Links hold the programs, so these go with the process. If a process is killed, its qdisc stays. New
+//! packets then enter no class, packets in a class leave at the last rate, and the next start removes the qdisc.
 
 mod limit;
 mod rates;
@@ -55,7 +55,7 @@ use crate::service::privileges::seccomp::Task;
 /// have been read by then. Until the report, the control loop does not count these packets as outstanding.
 /// After 5 ms, a tick, `setpoint` left 35 packets in a queue instead of 6.
 const COUNT_SPACING: Duration = Duration::from_micros(20);
-/// Least and longest time between two counts of a bundle, whatever the number of bundles.
+/// Shortest and longest time between two counts of a bundle, for any number of bundles.
 const COUNTED_WITHIN: RangeInclusive<Duration> =
     Duration::from_millis(1)..=Duration::from_millis(5);
 
@@ -106,8 +106,8 @@ pub struct Kernel {
     classes: Classes,
     rates: Rates,
     qdisc: Option<KernelQdisc>,
-    /// Of LAN and WAN, where programs and queues are attached; `None`: the device has gone, and one that is
-    /// created again may have its index.
+    /// Indices of LAN and WAN, where programs and queues are attached. `None`: the device is gone, and a new device
+    /// may get its index.
     indices: [Option<u32>; 2],
     /// `None`: packets may come in at any device.
     lan: Option<String>,
@@ -256,8 +256,8 @@ fn set_bundles(
     classes.sampler.change(gone, set)
 }
 
-/// Packets that each of this many bundles may always have waiting, whatever the other bundles have, with
-/// frames of up to `frame_bytes`.
+/// Packets of up to `frame_bytes` that each of this many bundles may always have waiting, even if the other bundles
+/// fill their shares.
 fn share(bundles: usize, frame_bytes: usize) -> u64 {
     let most = u64::from(MOST_PACKETS).min(u64::from(MOST_BYTES) / frame_bytes as u64);
     (most / bundles as u64).max(1)

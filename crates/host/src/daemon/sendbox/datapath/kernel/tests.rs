@@ -97,7 +97,7 @@ impl Bench {
         self.kernel.beat();
     }
 
-    /// Sets the rate of the bundle and waits until the kernel has it: all namespaces share the lock for that.
+    /// Sets the rate of the bundle and waits until the kernel has it. It may take time: all namespaces share the lock.
     fn set_rate(&mut self, rate: Option<Rate>) {
         self.kernel.steer(clock::now(), 0, &steering(rate));
         let rate = match rate.map(Rate::as_bits_per_sec) {

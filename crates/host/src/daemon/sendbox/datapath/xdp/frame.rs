@@ -34,7 +34,7 @@ impl Frame {
         &self.buffer[..self.len]
     }
 
-    /// Time of arrival at the machine, as far as it is known.
+    /// Best known time of arrival at the machine.
     pub fn arrived(&self) -> Timestamp {
         self.arrived
     }

@@ -132,7 +132,7 @@ impl Lan {
         }
     }
 
-    /// Refuses rates above those that the device can carry.
+    /// Refuses rates that the device cannot carry.
     pub fn check_rates(&self, config: &Config, device: &str) -> Result<(), ConfigError> {
         check_rates(config, device, self.capture().mode())
     }
