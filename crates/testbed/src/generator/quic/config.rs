@@ -10,6 +10,8 @@ use quinn_proto::rustls::version::TLS13;
 use quinn_proto::rustls::{self, RootCertStore};
 use quinn_proto::{ClientConfig, Connection, ServerConfig, TransportConfig, VarInt};
 
+use super::super::workload::Workload;
+
 /// Name in the certificate.
 pub(super) const NAME: &str = "testbed";
 /// Certificate of all servers, valid until 2120. Clients accept no other.
@@ -20,9 +22,12 @@ static KEY: &[u8] = include_bytes!("key.der");
 /// Bytes of a full datagram: quinn's own upper bound, which fits into 1500 bytes with IPv6. It is fixed, so
 /// that no probe of the path's MTU makes two runs differ.
 const DATAGRAM_BYTES: u16 = 1452;
-/// Bytes of a stream that may wait for an acknowledgement. These are two bandwidth-delay products of 1 Gbit/s
-/// and 250 ms, more than any path of a plan has.
-const WINDOW_BYTES: u32 = 64 << 20;
+/// Least window of a stream (bytes): 2000 full datagrams. Quinn closes a connection if more than 2048 pieces of a
+/// stream wait for earlier ones, with more than 1024 gaps (`assembler.rs` of quinn-proto 0.11.19). At twice as
+/// much, losses in slow start or of BBR do that.
+const WINDOW_BYTES: u64 = 2000 * DATAGRAM_BYTES as u64;
+/// Bytes that a connection may buffer for sending, over all streams: far more than the answers of a page.
+const SEND_BYTES: u64 = 64 << 20;
 
 /// The algorithms of quinn that flows may have.
 fn controller(cc: &str) -> Arc<dyn ControllerFactory + Send + Sync> {
@@ -36,24 +41,26 @@ pub(super) fn algorithm(connection: &Connection) -> Option<&'static str> {
     cubic.then_some("cubic").or(bbr.then_some("bbr"))
 }
 
-fn transport(cc: &str) -> Arc<TransportConfig> {
+fn transport(workload: &Workload) -> Arc<TransportConfig> {
+    // Two bandwidth-delay products, where the least window would limit the rate.
+    let window = VarInt::try_from((2 * workload.bdp_bytes).max(WINDOW_BYTES));
     let mut config = TransportConfig::default();
     config
-        .congestion_controller_factory(controller(cc))
+        .congestion_controller_factory(controller(&workload.socket_cc))
         .initial_mtu(DATAGRAM_BYTES)
         .min_mtu(DATAGRAM_BYTES)
         .mtu_discovery_config(None)
         // Each packet on the link is one datagram, as on a wire.
         .enable_segmentation_offload(false)
-        .stream_receive_window(VarInt::from_u32(WINDOW_BYTES))
-        .send_window(WINDOW_BYTES.into())
+        .stream_receive_window(window.unwrap_or(VarInt::MAX))
+        .send_window(SEND_BYTES)
         // As over TCP, a connection may be idle between two requests.
         .max_idle_timeout(None);
     Arc::new(config)
 }
 
-/// Servers whose connections have quinn's `cc`.
-pub(super) fn server(cc: &str) -> Arc<ServerConfig> {
+/// Servers of `workload`.
+pub(super) fn server(workload: &Workload) -> Arc<ServerConfig> {
     let key = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(KEY));
     let config = rustls::ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
         .with_protocol_versions(&[&TLS13])
@@ -63,12 +70,12 @@ pub(super) fn server(cc: &str) -> Arc<ServerConfig> {
         .expect("the certificate fits its key");
     let crypto = QuicServerConfig::try_from(config).expect("ring has the suite of first packets");
     let mut config = ServerConfig::with_crypto(Arc::new(crypto));
-    config.transport_config(transport(cc));
+    config.transport_config(transport(workload));
     Arc::new(config)
 }
 
 /// Clients of [`server`].
-pub(super) fn client(cc: &str) -> ClientConfig {
+pub(super) fn client(workload: &Workload) -> ClientConfig {
     let mut roots = RootCertStore::empty();
     roots.add(CertificateDer::from(CERTIFICATE)).expect("the certificate is well-formed");
     let config = rustls::ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
@@ -78,6 +85,6 @@ pub(super) fn client(cc: &str) -> ClientConfig {
         .with_no_client_auth();
     let crypto = QuicClientConfig::try_from(config).expect("ring has the suite of first packets");
     let mut config = ClientConfig::new(Arc::new(crypto));
-    config.transport_config(transport(cc));
+    config.transport_config(transport(workload));
     config
 }

@@ -16,7 +16,7 @@ use super::{App, config, read};
 use forebay_core::record::{FlowRecord, TcpSample};
 use forebay_host::clock;
 
-/// Interval between writes (ns). The window of a stream lasts far longer at any rate of a plan. To write at
+/// Interval between writes (ns). The window of a stream holds more data than are sent meanwhile. To write at
 /// each acknowledgement would cut the data into pieces of a datagram, which quinn searches one by one.
 const REFILL_NS: u64 = 10_000_000;
 

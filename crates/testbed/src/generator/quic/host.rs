@@ -82,10 +82,10 @@ impl Host {
             )?;
             Ok::<_, GeneratorError>(socket)
         });
-        let server = site.sends.then(|| config::server(&workload.socket_cc));
+        let server = site.sends.then(|| config::server(&workload));
         Ok(Self {
             key,
-            client: config::client(&workload.socket_cc),
+            client: config::client(&workload),
             namespace: namespace.try_clone()?,
             local: site.any_port(),
             remote: site.sender(),
