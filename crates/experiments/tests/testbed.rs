@@ -71,8 +71,9 @@ fn quic_fills_the_link_and_answers_requests() {
     if skip_without(Need::Root) {
         return;
     }
-    let quic = |name: &str, traffic| {
-        Flow { transport: Transport::Quic { at: String::new() }, ..flow(name, traffic) }
+    let quic = |name: &str, traffic| Flow {
+        transport: Transport::Quic { at: String::new() },
+        ..flow(name, traffic)
     };
     let mut scenario = scenario(vec![quic("bulk", Traffic::Greedy { flows: 1 })]);
     scenario.forward = Link::at_rate(
