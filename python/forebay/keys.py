@@ -191,14 +191,14 @@ class Topology(TypedDict, total=False):
 
 
 class FlowTrafficGreedy(TypedDict, total=False):
-    """TCP connections that always have data."""
+    """Connections that always have data."""
 
     kind: Required[Literal["greedy"]]
     """the kind of traffic."""
 
 
 class FlowTrafficRequests(TypedDict, total=False):
-    """Open-loop requests over TCP connections; the responses load the link."""
+    """Open-loop requests over connections; the responses load the link."""
 
     kind: Required[Literal["requests"]]
     """the kind of traffic."""
@@ -213,7 +213,7 @@ class FlowTrafficRequests(TypedDict, total=False):
 
 
 class FlowTrafficVideo(TypedDict, total=False):
-    """Clients that play a video, each over a persistent TCP connection. They choose the highest rate below 0.85 of the last five segments' throughput (harmonic mean). They request a segment as soon as it fits into the buffer."""
+    """Clients that play a video, each over a persistent connection. They choose the highest rate below 0.85 of the last five segments' throughput (harmonic mean). They request a segment as soon as it fits into the buffer."""
 
     kind: Required[Literal["video"]]
     """the kind of traffic."""
@@ -297,8 +297,10 @@ class Flow(TypedDict, total=False):
     """name in results; unique. Default: the kind of traffic."""
     traffic: FlowTrafficGreedy | FlowTrafficRequests | FlowTrafficVideo | FlowTrafficMedia | FlowTrafficCbr | FlowTrafficPoisson | FlowTrafficOnOff | FlowTrafficPing
     """the traffic to send."""
+    transport: Literal["tcp", "quic"]
+    """transport of greedy, requests and video. Default: "tcp"."""
     cc: str | Mapping[str, object]
-    """congestion control of the TCP sockets, and where the algorithm runs; reno is newreno. Default: "cubic"."""
+    """congestion control of the connections, and where the algorithm runs; reno is newreno. Default: "cubic"."""
     count: int
     """number of identical flows (not for requests). Default: 1."""
     start: str

