@@ -20,7 +20,6 @@ pub use packets::{Fate, PacketRecord, UnknownFate};
 pub use path::{PathRecord, PathRow, QUEUE_MIN as PATH_QUEUE_MIN, path_csv, path_rows, path_times};
 
 use crate::qdisc::ByReason;
-use crate::traffic::media::MediaRecord;
 
 /// Complete record of a run except its packets, which are [`PacketRecord`]s by link.
 #[derive(Clone, Debug, Default)]
@@ -139,6 +138,30 @@ pub struct FlowRecord {
     /// Values that only a simulator sees, under the names of the lab's catalogue; never written.
     #[cfg_attr(feature = "serde", serde(skip))]
     pub measured: Vec<(&'static str, f64)>,
+}
+
+/// A frame, sent or skipped.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Deserialize, serde::Serialize))]
+pub struct MediaFrame {
+    /// When it was captured, since the start of the run.
+    pub captured_ns: u64,
+    /// Bytes of the frame; 0: skipped.
+    pub bytes: u64,
+    /// Time from its capture to the arrival of its last byte; `None`: it has not arrived.
+    pub delay_ns: Option<u64>,
+}
+
+/// The frames of an encoder, with their fate.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Deserialize, serde::Serialize))]
+pub struct MediaRecord {
+    /// Time between frames.
+    pub period_ns: u64,
+    /// A frame that takes longer is late.
+    pub late_ns: u64,
+    /// All frames, in order.
+    pub frames: Vec<MediaFrame>,
 }
 
 /// The playback of a client that plays a video.

@@ -2,7 +2,8 @@
 
 use std::collections::VecDeque;
 
-use forebay_core::traffic::media::{Encoder, Frame, Media, MediaRecord};
+use forebay_core::record::{MediaFrame, MediaRecord};
+use forebay_core::traffic::media::{Encoder, Media};
 use forebay_core::units::{Duration, Rate, Timestamp};
 
 use forebay_core::random::Stream;
@@ -50,7 +51,7 @@ impl Streaming {
         let wait_ns = captured.map_or(0, |captured_ns| now.as_nanos() - captured_ns);
         let bytes = self.encoder.encode(rate, Duration::from_nanos(wait_ns)).as_u64();
         let place = self.record.frames.len();
-        self.record.frames.push(Frame { captured_ns: now.as_nanos(), bytes, delay_ns: None });
+        self.record.frames.push(MediaFrame { captured_ns: now.as_nanos(), bytes, delay_ns: None });
         if bytes > 0 {
             self.under_way.push_back((place, write(self.flow, bytes)));
         }

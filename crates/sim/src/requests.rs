@@ -25,9 +25,9 @@ use std::collections::VecDeque;
 use std::mem;
 use std::sync::Arc;
 
+use forebay_core::record::MediaRecord;
 use forebay_core::record::VideoRecord;
 use forebay_core::traffic::Request;
-use forebay_core::traffic::media::MediaRecord;
 use forebay_core::traffic::video::Video;
 use forebay_core::units::{Duration, Timestamp};
 

@@ -11,8 +11,6 @@
 //! Sources: draft-johansson-ccwg-rfc8298bis-screamv2-06, media rate control; the uniform sizes are those of the
 //! tests of its authors (EricssonResearch/scream, test-record, `-rand`).
 
-use alloc::vec::Vec;
-
 use crate::random::Stream;
 use crate::spec::SpecError;
 use crate::units::{ByteCount, Duration, Rate, Timestamp, format_duration, seconds};
@@ -68,30 +66,6 @@ impl Media {
         }
         Ok(())
     }
-}
-
-/// A frame, sent or skipped.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[cfg_attr(feature = "serde", derive(serde::Deserialize, serde::Serialize))]
-pub struct Frame {
-    /// When it was captured, since the start of the run.
-    pub captured_ns: u64,
-    /// Its bytes; 0: skipped.
-    pub bytes: u64,
-    /// Time from its capture to the arrival of its last byte; `None`: it has not arrived.
-    pub delay_ns: Option<u64>,
-}
-
-/// The frames of an encoder, with their fate.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-#[cfg_attr(feature = "serde", derive(serde::Deserialize, serde::Serialize))]
-pub struct MediaRecord {
-    /// Time between frames.
-    pub period_ns: u64,
-    /// A frame that takes longer is late.
-    pub late_ns: u64,
-    /// All frames, in order.
-    pub frames: Vec<Frame>,
 }
 
 /// An encoder at work.

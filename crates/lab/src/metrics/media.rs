@@ -1,7 +1,7 @@
 //! Metrics of live encoders.
 
 use forebay_core::record::FlowRecord;
-use forebay_core::traffic::media::{Frame, MediaRecord};
+use forebay_core::record::{MediaFrame, MediaRecord};
 use forebay_scenario::Window;
 
 use super::Metrics;
@@ -21,7 +21,7 @@ pub const METRICS: &[Entry] = &[
         "percentile of the time from the capture of a media frame to its whole arrival, of the frames that arrived",
         "Qp(arrival of the last byte - capture)", OWN),
     entry("media_late_share", "run flow arm", "", Mean,
-        "share of media frames that took longer than `late`, did not arrive, or were skipped",
+        "share of media frames that took longer than allowed, did not arrive, or were skipped",
         "#{late, missing, skipped} / #{captured}", OWN),
     entry("media_frozen_s", "run flow arm", "s", Mean,
         "total of the gaps between arrivals of media frames that last three frames or 150 ms longer than one; mean over \
@@ -35,22 +35,23 @@ pub const METRICS: &[Entry] = &[
 /// The metrics of all media among `flows` in `window`.
 pub fn metrics(flows: &[&FlowRecord], window: &Window) -> Metrics {
     let range = window.from.as_nanos() as u64..window.to.as_nanos() as u64;
-    let within = |record: &MediaRecord| -> Vec<Frame> {
+    let within = |record: &MediaRecord| -> Vec<MediaFrame> {
         let frames = record.frames.iter().filter(|frame| range.contains(&frame.captured_ns));
         frames.copied().collect()
     };
     let media = flows.iter().filter_map(|row| row.media.as_ref());
-    let media: Vec<(&MediaRecord, Vec<Frame>)> = media.map(|it| (it, within(it))).collect();
+    let media: Vec<(&MediaRecord, Vec<MediaFrame>)> = media.map(|it| (it, within(it))).collect();
     let all = || media.iter().flat_map(|(of, frames)| frames.iter().map(|frame| (*of, frame)));
     let mut metrics = Metrics::default();
     let delays = all().filter_map(|(_, frame)| Some(frame.delay_ns? as f64 / 1e6));
     let delays = Sorted::new(delays);
     metrics.put_quantiles("media_delay_{p}_ms", |share| delays.quantile(share));
-    let is_late = |of: &MediaRecord, frame: &Frame| frame.delay_ns.is_none_or(|it| it > of.late_ns);
+    let is_late =
+        |of: &MediaRecord, frame: &MediaFrame| frame.delay_ns.is_none_or(|it| it > of.late_ns);
     let late = all().map(|(of, frame)| f64::from(u8::from(is_late(of, frame))));
     metrics.put("media_late_share", mean(late));
     metrics.put("media_frozen_s", mean(media.iter().map(|(of, frames)| frozen_s(of, frames))));
-    let rate = |(of, frames): &(&MediaRecord, Vec<Frame>)| {
+    let rate = |(of, frames): &(&MediaRecord, Vec<MediaFrame>)| {
         let bits = frames.iter().map(|frame| frame.bytes as f64 * 8.0).sum::<f64>();
         bits * 1e3 / (frames.len() as f64 * of.period_ns as f64)
     };
@@ -59,7 +60,7 @@ pub fn metrics(flows: &[&FlowRecord], window: &Window) -> Metrics {
 }
 
 /// Time without a picture that moves (s).
-fn frozen_s(of: &MediaRecord, frames: &[Frame]) -> f64 {
+fn frozen_s(of: &MediaRecord, frames: &[MediaFrame]) -> f64 {
     let arrivals = frames.iter().filter_map(|frame| Some(frame.captured_ns + frame.delay_ns?));
     let gaps = arrivals.clone().zip(arrivals.skip(1)).map(|(one, next)| next.saturating_sub(one));
     let least = (FREEZE_PERIODS * of.period_ns).max(of.period_ns + FREEZE_NS);
@@ -77,7 +78,7 @@ mod tests {
 
     #[test]
     fn frames_of_the_window_count() {
-        let frame = |ms: u64, bytes, delay_ms: Option<u64>| Frame {
+        let frame = |ms: u64, bytes, delay_ms: Option<u64>| MediaFrame {
             captured_ns: ms * MS,
             bytes,
             delay_ns: delay_ms.map(|ms| ms * MS),

@@ -475,7 +475,7 @@ mod tests {
     }
 
     #[test]
-    fn losses_and_classic_marks_reduce_once_a_round_trip() {
+    fn losses_and_marks_reduce_once_per_round_trip() {
         for (event, beta) in [(CongestionEvent::Loss, 0.7), (CongestionEvent::EcnCe, 0.8)] {
             let mut sender = Sender::new(&ALGORITHM);
             sender.rounds(60, 0, 0.0);

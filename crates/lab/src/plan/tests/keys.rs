@@ -202,7 +202,7 @@ enabled = true
     let plan = load(text, &[]).unwrap();
     let all = experiment(&plan, 0);
     assert_eq!(all.pairs, ["sites", "other", "cross"]);
-    assert_eq!(all.flows.len(), 7);
+    assert_eq!(all.flows.len(), 8);
     let timings = all.flows.iter().filter_map(|flow| match flow.traffic {
         Traffic::Datagrams { timing, .. } => Some(timing),
         _ => None,
