@@ -219,7 +219,8 @@ impl Codel {
         if self.count > 1 {
             // y (3 - count y^2) / 2 for y = inverse / 2^16, with 32 bits after the point.
             let y = u64::from(self.inverse) << 16;
-            let left = (3_u64 << 32).wrapping_sub(u64::from(self.count).wrapping_mul(y * y >> 32));
+            let left =
+                (3_u64 << 32).wrapping_sub(u64::from(self.count).wrapping_mul((y * y) >> 32));
             self.inverse = ((left >> 2).wrapping_mul(y) >> 47) as u16;
         }
         let units = nanos(params.interval) / NS3_UNIT_NS;

@@ -139,7 +139,7 @@ impl Simulation {
     /// segments sent at least once. Nothing for a flow that is no connection.
     pub fn source_state(&self, index: usize) -> (Option<Rate>, u32) {
         let Some(Place::Connection(index)) = self.places.get(index) else { return (None, 0) };
-        let sender = &self.connections[*index as usize].sender;
+        let sender = &self.connections[*index].sender;
         (sender.source_rate(), sender.next())
     }
 
