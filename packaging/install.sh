@@ -12,9 +12,11 @@ case $prefix in
     ;;
 esac
 install -D -m 755 "$binary" "$3$prefix/bin/forebay"
-# The installed copy has no laboratory next to it, so it describes only its own commands.
-installed=$3$prefix/bin/forebay
-"$installed" man --out "$share/man/man1"
+# A copy without a laboratory near it, which may be of another commit, describes only its own commands.
+alone=$(mktemp -d)
+trap 'rm -r "$alone"' EXIT
+install -m 755 "$binary" "$alone/forebay"
+"$alone/forebay" man --out "$share/man/man1"
 if [ -n "$laboratory" ]; then
     of_laboratory=${5-$3}$prefix
     pages=$(mktemp -d)
@@ -29,7 +31,7 @@ fi
 # Completions include the laboratory's commands if its binary is given.
 completions() {
     mkdir -p "$share/$2"
-    "${laboratory:-$installed}" completions "$1" >"$share/$2/$3"
+    "${laboratory:-$alone/forebay}" completions "$1" >"$share/$2/$3"
 }
 completions bash bash-completion/completions forebay
 completions zsh zsh/site-functions _forebay

@@ -2,7 +2,7 @@
 
 mod plan;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::{Command, ExitCode, Stdio};
 use std::sync::{Mutex, PoisonError};
@@ -122,14 +122,16 @@ pub fn evaluate(arguments: &[String]) -> Result<ExitCode> {
     let is_wanted = |part: &PlanPart<'_>| {
         arguments.only.is_empty() || arguments.only.iter().any(|name| part.is_called(name))
     };
+    let mut kept = Kept::read();
+    // A named plan is run again. With runs here, its rows are made here.
+    kept.leave_out(parts.iter().filter(|part| !part.is_empty()));
+    if !arguments.only.is_empty() {
+        kept.leave_out(parts.iter().filter(|part| is_wanted(part)));
+    }
+    parts.iter_mut().filter(|part| kept.has(part)).for_each(|part| part.left = Left::default());
     if arguments.list {
         println!("{}", listed(parts.iter().filter(|part| is_wanted(part))));
         return Ok(ExitCode::SUCCESS);
-    }
-    let kept = Kept::read()?;
-    // A named part is run again.
-    for part in parts.iter_mut().filter(|part| arguments.only.is_empty() && kept.has(part)) {
-        part.left = Left::default();
     }
     let clock = Mutex::new(Clock::of(arguments.minutes));
     let is_left = |part: &PlanPart<'_>| is_wanted(part) && part.left.runs > 0;
@@ -139,14 +141,17 @@ pub fn evaluate(arguments: &[String]) -> Result<ExitCode> {
     // Trials of cost need the whole machine.
     let (mut costs, mut emulated): (Vec<_>, Vec<_>) =
         emulated.into_iter().partition(|part| part.measures_cost());
-    thread::scope(|scope| {
+    let mut done = thread::scope(|scope| {
         let simulations = scope.spawn(|| advance(&mut simulated, &clock));
-        advance(&mut emulated, &clock)?;
-        simulations.join().map_err(|_| anyhow!("a simulation panicked"))?
-    })?;
-    advance(&mut costs, &clock)?;
+        let emulations = advance(&mut emulated, &clock);
+        emulations.and(simulations.join().unwrap_or_else(|_| Err(anyhow!("a simulation panicked"))))
+    });
+    if done.is_ok() {
+        done = advance(&mut costs, &clock);
+    }
     let judged: Vec<Vec<Judged>> = parts.iter().map(|part| part.judge(parts.iter())).collect();
     write_results(&parts, &judged, &kept)?;
+    done?;
     let is_whole = arguments.only.is_empty() && parts.iter().all(|part| part.left.runs == 0);
     if is_whole {
         figures::figures(&["--measure".into()])?
@@ -200,25 +205,55 @@ fn listed<'a>(parts: impl Iterator<Item = &'a PlanPart<'a>>) -> String {
     text_table(&["part", "runs left at most", "minutes"].map(String::from), &rows)
 }
 
-/// Makes the missing runs of `parts` in turn.
+/// Makes the missing runs of `parts` in turn. After an error no other seed begins.
 fn advance(parts: &mut [&mut PlanPart<'_>], clock: &Mutex<Clock>) -> Result<()> {
-    parts.iter_mut().try_for_each(|part| {
+    let clock = || clock.lock().unwrap_or_else(PoisonError::into_inner);
+    let done = parts.iter_mut().try_for_each(|part| {
         eprintln!("== {}", part.name());
-        let allows = |minutes| clock.lock().unwrap_or_else(PoisonError::into_inner).allows(minutes);
-        part.advance(&mut { allows })
-    })
+        part.advance(&mut |minutes| clock().allows(minutes)).with_context(|| part.name())
+    });
+    if done.is_err() {
+        clock().until = Some(Instant::now());
+    }
+    done
 }
 
-/// Rows of [`RESULTS`] that an evaluation of the same sources wrote on another machine, by part.
+/// Files that results depend on.
+const MEASURED: [&str; 7] = [
+    "crates",
+    "plans",
+    "traces",
+    "docs/claims.toml",
+    "Cargo.toml",
+    "Cargo.lock",
+    "rust-toolchain.toml",
+];
+
+/// Whether the files that results depend on are as in `commit`.
+fn is_as_in(commit: &str) -> bool {
+    let mut git = Command::new("git");
+    git.args(["diff", "--quiet", commit, "--"]).args(MEASURED).stderr(Stdio::null());
+    git.status().is_ok_and(|status| status.success())
+}
+
+/// The commit with these sources; `None`: they have uncommitted changes.
+fn measured_commit() -> Option<String> {
+    let head = Command::new("git").args(["rev-parse", "--short=12", "HEAD"]).output().ok()?;
+    let head = String::from_utf8_lossy(&head.stdout).trim().to_string();
+    Some(head).filter(|head| is_as_in(head))
+}
+
+/// Rows of [`RESULTS`] that an evaluation of the same sources, plans and claims wrote on another machine, by part.
 #[derive(Debug, Default)]
 struct Kept(BTreeMap<String, Vec<String>>);
 
 impl Kept {
-    fn read() -> Result<Self> {
+    fn read() -> Self {
         let read = |path| std::fs::read_to_string(path).unwrap_or_default();
         let page = read(PAGE);
-        let is_same = page.contains(&sources("sim")?) && page.contains(&sources("emu")?);
-        Ok(if is_same { Self::of(&read(RESULTS)) } else { Self::default() })
+        let commit =
+            page.split_once(BEFORE_COMMIT).and_then(|(_, rest)| rest.split_whitespace().next());
+        if commit.is_some_and(is_as_in) { Self::of(&read(RESULTS)) } else { Self::default() }
     }
 
     /// The rows of plans that were run to their end.
@@ -229,22 +264,32 @@ impl Kept {
                 rows.entry(format!("{plan}@{back_end}")).or_default().push(row.into());
             }
         }
-        let subject = |part: &str| part.split('@').next().unwrap_or(part).to_string();
         let is_unfinished = |row: &String| row.contains(NOT_RUN);
-        let unfinished: BTreeSet<String> = (rows.iter())
-            .filter(|(_, rows)| rows.iter().any(is_unfinished))
-            .map(|(part, _)| subject(part))
-            .collect();
-        rows.retain(|part, _| !unfinished.contains(&subject(part)));
-        Self(rows)
+        let unfinished = rows.iter().filter(|(_, rows)| rows.iter().any(is_unfinished));
+        let unfinished: Vec<String> = unfinished.map(|(part, _)| part.clone()).collect();
+        let mut kept = Self(rows);
+        unfinished.iter().for_each(|part| kept.leave_out_plan(part));
+        kept
     }
 
-    /// Whether the rows stand for the part, which has no run in [`OUT`].
+    /// Leaves out the rows of the plan of `part` on every back end: claims compare these.
+    fn leave_out_plan(&mut self, part: &str) {
+        let plan = |part: &str| part.split('@').next().unwrap_or(part).to_string();
+        self.0.retain(|kept, _| plan(kept) != plan(part));
+    }
+
+    /// Leaves out the rows of the plans of `parts`.
+    fn leave_out<'a>(&mut self, parts: impl Iterator<Item = &'a PlanPart<'a>>) {
+        parts.for_each(|part| self.leave_out_plan(&part.name()));
+    }
+
     fn has(&self, part: &PlanPart<'_>) -> bool {
-        part.is_empty() && self.0.contains_key(&part.name())
+        self.0.contains_key(&part.name())
     }
 }
 
+/// Words of the page in front of the commit.
+const BEFORE_COMMIT: &str = "at commit ";
 /// Words of a row without a run.
 const NOT_RUN: &str = ",not shown: not run,";
 
@@ -261,13 +306,14 @@ fn write_results(parts: &[PlanPart<'_>], judged: &[Vec<Judged>], kept: &Kept) ->
     let head = table::csv(iter::empty());
     let mut results = head.clone();
     for (part, judged) in parts.iter().zip(judged) {
-        match kept.0.get(&part.name()).filter(|_| kept.has(part)) {
+        match kept.0.get(&part.name()) {
             Some(rows) => rows.iter().for_each(|row| results.extend([row.as_str(), "\n"])),
             None => results.push_str(&table::csv(judged.iter())[head.len()..]),
         }
     }
     let page = TEMPLATE
         .replace("{date}", String::from_utf8_lossy(&date).trim())
+        .replace("{commit}", measured_commit().as_deref().unwrap_or("unknown"))
         .replace("{sim}", &sources("sim")?)
         .replace("{emu}", &sources("emu")?)
         .replace("{counts}", &counts_by_folder(results.lines().skip(1).map(folder_and_verdict)));

@@ -48,7 +48,11 @@ pub fn metrics(flows: &[&FlowRecord], window: &Window) -> Metrics {
     metrics.put_quantiles("media_delay_{p}_ms", |share| delays.quantile(share));
     let is_late =
         |of: &MediaRecord, frame: &MediaFrame| frame.delay_ns.is_none_or(|it| it > of.late_ns);
-    let late = all().map(|(of, frame)| f64::from(u8::from(is_late(of, frame))));
+    // Of later frames it is not known whether they will be late.
+    let is_decided = |(of, frame): &(&MediaRecord, &MediaFrame)| {
+        frame.delay_ns.is_some() || frame.captured_ns.saturating_add(of.late_ns) <= range.end
+    };
+    let late = all().filter(is_decided).map(|(of, frame)| f64::from(u8::from(is_late(of, frame))));
     metrics.put("media_late_share", mean(late));
     metrics.put("media_frozen_s", mean(media.iter().map(|(of, frames)| frozen_s(of, frames))));
     let rate = |(of, frames): &(&MediaRecord, Vec<MediaFrame>)| {

@@ -631,7 +631,10 @@ impl Sender {
     pub fn source_rate(&self) -> Option<Rate> {
         let limits = self.algorithm.send_limits();
         let srtt = Duration::from_nanos(self.srtt_ns());
-        let of_window = || [limits.cwnd?.per(srtt), limits.pacing_rate].into_iter().flatten().min();
+        let of_window = || {
+            let of_cwnd = limits.cwnd.and_then(|cwnd| cwnd.per(srtt));
+            [of_cwnd, limits.pacing_rate].into_iter().flatten().min()
+        };
         self.algorithm.source_rate().or_else(of_window)
     }
 

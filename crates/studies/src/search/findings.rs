@@ -39,7 +39,9 @@ pub fn publish(
     let text = [COLUMNS].into_iter().chain(rows).fold(String::new(), |text, row| text + row + "\n");
     let plans = docs.join("search");
     fs::create_dir_all(&plans)?;
-    fs::copy(&found.plan, plans.join(format!("{}.toml", request.name())))?;
+    // The plan may already be there.
+    let plan = fs::read(&found.plan)?;
+    fs::write(plans.join(format!("{}.toml", request.name())), plan)?;
     fs::write(&table, &text)?;
     fs::write(docs.join("search.md"), page(&text))?;
     Ok(true)

@@ -7,7 +7,7 @@ use super::case::Case;
 use super::known::{CaseRow, Figures, KnownCases};
 use super::objective::OBJECTIVES;
 use crate::parallel::in_order;
-use forebay_lab::backend::{Backend, BackendError};
+use forebay_lab::backend::{Backend, BackendError, SIMULATOR};
 use forebay_lab::metrics::evaluate;
 use forebay_lab::metrics::statistics::Sorted;
 use forebay_lab::plan::library::Source;
@@ -41,6 +41,8 @@ pub struct Trials<'a> {
     request: &'a SearchRequest,
     backend: Box<dyn Backend>,
     jobs: usize,
+    /// Sources of the program, and the kernel of real runs.
+    sources: String,
     known: KnownCases,
     /// Cases that were run.
     pub run: usize,
@@ -61,9 +63,13 @@ impl<'a> Trials<'a> {
     ) -> Result<Self, RunError> {
         let SearchRequest { build, folder, .. } = request;
         let name = backend.name();
-        let known = KnownCases::open(folder, build.sources(name), name);
+        // Another kernel may answer otherwise.
+        let release = || std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+        let kernel = if name == SIMULATOR { String::new() } else { release() };
+        let sources = format!("{} {kernel}", build.sources(name)).trim().to_string();
+        let known = KnownCases::open(folder, &sources, name);
         let known = known.map_err(|error| RunError::unusable(folder, &error))?;
-        Ok(Self { request, backend, jobs, known, run: 0, reused: 0, rejected: Vec::new() })
+        Ok(Self { request, backend, jobs, sources, known, run: 0, reused: 0, rejected: Vec::new() })
     }
 
     /// Judges `cases` with `seeds`, in their order; `None`: the figure was not measured, or a run was disturbed at
@@ -114,7 +120,7 @@ impl<'a> Trials<'a> {
             if of_case.len() == runs.len() {
                 rows.push(CaseRow {
                     plan_sha256: runs[0].sha256.clone(),
-                    sources: self.request.build.sources(backend.name()).into(),
+                    sources: self.sources.clone(),
                     backend: backend.name().into(),
                     seeds: seeds.to_string(),
                     setting: case.words(),

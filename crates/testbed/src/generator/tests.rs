@@ -19,8 +19,8 @@ const MS: u64 = 1_000_000;
 /// A workload of this traffic that lasts 800 ms, without requests.
 pub(super) fn workload(traffic: Traffic) -> Workload {
     let of = Flow::new("w", Spec::named("reno"), Duration::from_millis(800), traffic);
-    let (place, first, requests, seed, bdp_bytes) = (0, 0, Vec::new(), 1, 0);
-    Workload { of, place, first, socket_cc: "reno".into(), requests, seed, bdp_bytes }
+    let (place, first, requests, seed) = (0, 0, Vec::new(), 1);
+    Workload { of, place, first, socket_cc: "reno".into(), requests, seed }
 }
 
 /// Requests over these connections.

@@ -7,7 +7,7 @@ use forebay_core::random::Streams;
 use forebay_core::spec::SpecError;
 use forebay_core::traffic;
 use forebay_core::units::Duration;
-use forebay_scenario::{Flow, Link, Platform, Scenario, Traffic};
+use forebay_scenario::{Flow, Platform, Scenario, Traffic};
 use serde::{Deserialize, Serialize};
 
 /// The traffic of one listening port.
@@ -25,8 +25,6 @@ pub struct Workload {
     pub requests: Vec<Request>,
     /// Seed of the random times of datagrams.
     pub seed: u64,
-    /// Bandwidth-delay product of the flow's round trip and the fastest link (bytes); 0 without a rate.
-    pub bdp_bytes: u64,
 }
 
 /// One scheduled request.
@@ -77,10 +75,6 @@ impl Workload {
             socket_cc: socket_cc(flow),
             requests: drawn.requests().iter().map(since_start).collect(),
             seed: 0,
-            bdp_bytes: {
-                let fastest = scenario.links().filter_map(Link::nominal_rate).max();
-                fastest.map_or(0, |rate| rate.bytes_in(scenario.rtt_of(flow)).as_u64())
-            },
         };
         let traffic = match &flow.traffic {
             // Each source has its own seed.
@@ -134,7 +128,7 @@ mod tests {
     use forebay_core::traffic::video::Video;
     use forebay_core::traffic::{Connections, Timing};
     use forebay_core::units::{ByteCount, Rate, seconds};
-    use forebay_scenario::{RequestLoad, fixed_size};
+    use forebay_scenario::{Link, RequestLoad, fixed_size};
 
     use super::*;
 

@@ -177,17 +177,18 @@ mod with_host {
             });
             let report = report.map_err(refuse)?;
             let found = Findings::of(&report.observed);
-            if let Some(file) = &self.record {
-                let mut recording = Recording::new(origin(began_s));
-                recording.about.took_s = seconds.into();
-                recording.probed = probed_rows(&report.observed, &found);
-                let bytes = recording.to_file().context("the recording cannot be packed")?;
-                write_new(file, &bytes)?;
-            }
+            let probed = probed_rows(&report.observed, &found);
             let verdict = judge(&found, self.share);
             let said = Said { peer: address, report, found, verdict, boxes };
             let text = if self.json { format!("{}\n", said.document()) } else { said.text() };
             print(&text)?;
+            if let Some(file) = &self.record {
+                let mut recording = Recording::new(origin(began_s));
+                recording.about.took_s = seconds.into();
+                recording.probed = probed;
+                let bytes = recording.to_file().context("the recording cannot be packed")?;
+                write_new(file, &bytes)?;
+            }
             Ok(ExitCode::SUCCESS)
         }
     }

@@ -148,8 +148,9 @@ impl Share<'_> {
             let helpers = 1..(*all).min(items.len()).min(HELPERS_MAX);
             let (team, work) = (&team, &work);
             let helper = |number| scope.spawn(move || team.help(number - 1, items, work));
-            let helpers: Vec<Thread> = helpers.map(|it| helper(it).thread().clone()).collect();
-            let ending = Ending(team, helpers);
+            // First, so that helpers end if another cannot be started.
+            let mut ending = Ending(team, Vec::new());
+            helpers.for_each(|number| ending.1.push(helper(number).thread().clone()));
             lead(&mut || {
                 let threads = all / runs.load(Ordering::Relaxed).max(1);
                 let helpers = threads.clamp(1, ending.1.len() + 1) - 1;

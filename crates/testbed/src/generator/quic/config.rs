@@ -22,10 +22,10 @@ static KEY: &[u8] = include_bytes!("key.der");
 /// Bytes of a full datagram: quinn's own upper bound, which fits into 1500 bytes with IPv6. It is fixed, so
 /// that no probe of the path's MTU makes two runs differ.
 const DATAGRAM_BYTES: u16 = 1452;
-/// Least window of a stream (bytes): 2000 full datagrams. Quinn closes a connection if more than 2048 pieces of a
+/// Window of a stream (bytes): 2000 full datagrams. It limits a flow to 100 Mbit/s at 232 ms. Quinn closes a connection if more than 2048 pieces of a
 /// stream wait for earlier ones, with more than 1024 gaps (`assembler.rs` of quinn-proto 0.11.19). At twice as
 /// much, losses in slow start or of BBR do that.
-const WINDOW_BYTES: u64 = 2000 * DATAGRAM_BYTES as u64;
+const WINDOW_BYTES: u32 = 2000 * DATAGRAM_BYTES as u32;
 /// Bytes that a connection may buffer for sending, over all streams: far more than the answers of a page.
 const SEND_BYTES: u64 = 64 << 20;
 
@@ -42,8 +42,6 @@ pub(super) fn algorithm(connection: &Connection) -> Option<&'static str> {
 }
 
 fn transport(workload: &Workload) -> Arc<TransportConfig> {
-    // Two bandwidth-delay products, where the least window would limit the rate.
-    let window = VarInt::try_from((2 * workload.bdp_bytes).max(WINDOW_BYTES));
     let mut config = TransportConfig::default();
     config
         .congestion_controller_factory(controller(&workload.socket_cc))
@@ -52,7 +50,7 @@ fn transport(workload: &Workload) -> Arc<TransportConfig> {
         .mtu_discovery_config(None)
         // Each packet on the link is one datagram, as on a wire.
         .enable_segmentation_offload(false)
-        .stream_receive_window(window.unwrap_or(VarInt::MAX))
+        .stream_receive_window(VarInt::from_u32(WINDOW_BYTES))
         .send_window(SEND_BYTES)
         // As over TCP, a connection may be idle between two requests.
         .max_idle_timeout(None);
