@@ -92,8 +92,7 @@ fn quic_fills_the_link_and_answers_requests() {
     assert_eq!(bulk.cc.as_deref(), Some("cubic"));
     assert!(bulk.samples.len() > 100 && bulk.samples.iter().all(|it| it.srtt_ms > Some(10.0)));
     // Full datagrams of 1452 bytes, with headers.
-    let largest = run.packets(0).iter().map(|packet| packet.bytes).max();
-    assert_eq!(largest, Some(1452 + 42));
+    assert!(run.packets(0).iter().any(|packet| packet.bytes == 1452 + 42));
 
     scenario.stop = Duration::from_secs(3);
     let traffics = [Connections::Persistent(2), Connections::Each];

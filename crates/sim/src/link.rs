@@ -542,7 +542,11 @@ mod tests {
 
     #[test]
     fn busy_link_keeps_its_rate_exactly() {
-        let (mut link, mut events) = (link(0), Events::default());
+        let spec = Spec::named("fifo").with("limit", Value::Text("20p".into()));
+        let link = scenario::Link::at_rate("l", RATE, Duration::ZERO, spec);
+        let stack = Stack { is_ns3: false, ..Stack::NS3 };
+        let mut link = LinkState::new(0, &link, false, &stack, &[], &Streams::new(1), 1).unwrap();
+        let mut events = Events::default();
         link.set_rate(Timestamp::ZERO, Rate::from_bits_per_sec(7_000_003), &mut events);
         let mut now = Timestamp::ZERO;
         for index in 0..1000_u64 {

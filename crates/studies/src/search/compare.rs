@@ -45,7 +45,7 @@ pub struct Comparison {
     pub plain: Vec<ComparedCase>,
     /// The case.
     pub case: ComparedCase,
-    /// Whether the case is worse: see [`is_worse`].
+    /// Whether each run of the case is worse than each run of the plain cells.
     pub is_finding: bool,
 }
 

@@ -280,8 +280,8 @@ fn live_encoder_follows_its_algorithm() {
     let [scream, cubic] = ["scream", "cubic"].map(live);
     let get = |of: &crate::metrics::Metrics, name| of.get(name).unwrap();
     assert!((3.5..4.9).contains(&get(&scream, "media_rate_mbps")), "{scream:?}");
-    // Frames of the default `late` of 200 ms.
-    assert!((30.0..200.0).contains(&get(&scream, "media_delay_p95_ms")), "{scream:?}");
+    assert!((30.0..150.0).contains(&get(&scream, "media_delay_p95_ms")), "{scream:?}");
     assert_eq!(get(&scream, "media_late_share"), 0.0);
-    assert!(get(&cubic, "media_late_share") > 0.5, "{cubic:?}");
+    let [slow, fast] = [&cubic, &scream].map(|of| get(of, "media_delay_p95_ms"));
+    assert!(slow > fast, "{cubic:?}");
 }
