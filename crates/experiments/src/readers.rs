@@ -15,7 +15,7 @@ use crate::commands::Command;
 const TABLE: &str = include_str!("../../../fuzz/readers.toml");
 
 /// Arguments that say where something is written, or a socket.
-const NOT_READ: [&str; 43] = [
+const NOT_READ: [&str; 48] = [
     "agent.control",
     "agent.pin",
     "agent.record",
