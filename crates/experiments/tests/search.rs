@@ -137,7 +137,7 @@ fn kernel_search_needs_root_and_known_algorithm() {
     let mut search = Command::new(env!("CARGO_BIN_EXE_forebay-experiments"));
     search.current_dir(&folder).args(["search", "linux:cubic", "--backend", "emu"]);
     if nix::unistd::geteuid().is_root() {
-        // User `nobody` on every Debian.
+        // The user ID of `nobody` on Debian.
         search.uid(65534).gid(65534);
     }
     let refused = search.output().unwrap();

@@ -211,7 +211,7 @@ impl Codel {
         self.drop_next = now + self.spacing(params);
     }
 
-    /// The control law; ns-3's after one Newton step, of which the first drop of a state needs none.
+    /// Time of the next drop by the control law. ns-3 refines the root by one Newton step, but not at the first drop.
     fn spacing(&mut self, params: &CodelParams) -> Duration {
         if !params.as_ns3 {
             return spacing(params.interval, self.count);

@@ -108,7 +108,7 @@ fn trace(rows: &[PathRow]) -> Option<PathTrace> {
     path.only(|row| Change { loss: None, ..row })
 }
 
-/// Figures of a probe's load on a path: what a bundle with all defaults would get.
+/// Figures of a bundle with all defaults, on the path and under the load of a probe.
 fn probed(rows: &[PathRow]) -> Figures {
     let [whole, _] = path_times(rows).map(|time| time.as_secs_f64());
     let bits = rows.iter().map(|row| row.rate_bps as f64 * row.took_ns as f64 / 1e9).sum::<f64>();

@@ -61,7 +61,7 @@ const KEPT: f64 = 1.05;
 /// Simulated cases for each case of a generation on a real kernel. A simulated second takes about 1 ms, so they take
 /// a few percent of the case's time.
 const SCREENED: usize = 32;
-/// Time of a real run before its start and after its end: namespaces, programs and metrics (measured: 1.5 to 2.5 s).
+/// Time of a real run before its start and after its end: namespaces, programs and metrics (an estimate).
 const REAL_OVERHEAD: Duration = Duration::from_secs(2);
 /// Share of a time budget at which breeding ends: the rest is for simplifying the worst case.
 const BRED_UNTIL: f64 = 0.85;

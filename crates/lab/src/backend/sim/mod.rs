@@ -116,7 +116,7 @@ pub(crate) fn observe(
     run(experiment, true, &With { stop: &stop, share: cores.begin() }, progress, visit)
 }
 
-/// What a run shares with other runs.
+/// The stop and the processor cores that runs share.
 struct With<'a> {
     stop: &'a Stop,
     share: Share<'a>,
