@@ -14,8 +14,12 @@ use libbpf_rs::libbpf_sys::API_HEADERS;
 
 use crate::{Misuse, repository, run};
 
-/// Each has a function `forebay_NAME` in `crates/ebpf/algorithms`.
-const ALGORITHMS: [&str; 3] = ["newreno", "vegas", "westwood"];
+/// Each has a function `forebay_NAME` in `crates/ebpf/algorithms`; [`PACED`] has several.
+const ALGORITHMS: [&str; 4] = ["bbr3", "newreno", "vegas", "westwood"];
+/// The algorithm that sets a pacing rate.
+const PACED: &str = "bbr3";
+/// Crates whose IR the objects contain.
+const CRATES: [&str; 3] = ["forebay_bpf_algorithms-", "forebay_core-", "rand_xoshiro-"];
 /// The objects, below the repository.
 const OBJECTS: &str = "crates/ebpf/bpf/algorithms";
 /// Folder for intermediate files, below the repository.
@@ -117,24 +121,25 @@ impl Tools {
         Command::new(self.folder.join(name))
     }
 
-    /// The IR of the algorithms and of core, for BPF.
-    fn laws(&self, work: &Path) -> Result<[PathBuf; 2]> {
+    /// The IR of [`CRATES`], for BPF.
+    fn laws(&self, work: &Path) -> Result<[PathBuf; CRATES.len()]> {
         let deps = work.join(&self.host).join("release/deps");
         if deps.exists() {
             // IR of other sources has other names.
             fs::remove_dir_all(&deps).with_context(|| deps.display().to_string())?;
         }
-        // One code unit for each crate, and no vectorisation, which BPF does not support.
+        // One code unit for each crate. BPF does not support vectorisation, and its verifier does not see that an
+        // index into a table of a match is in bounds.
         let flags = "--emit=llvm-ir -Ccodegen-units=1 -Cpanic=abort -Cno-vectorize-loops \
-                     -Cno-vectorize-slp";
+                     -Cno-vectorize-slp -Cjump-tables=no";
         let mut cargo = Command::new(env!("CARGO"));
         cargo.current_dir(repository()).args(["build", "--release", "--locked", "--package"]);
         cargo.args(["forebay-bpf-algorithms", "--target", &self.host, "--target-dir"]).arg(work);
         cargo.env("RUSTFLAGS", flags).env("CARGO_PROFILE_RELEASE_DEBUG", "false");
         run(&mut cargo)?;
         let target = self.target(work)?;
-        let made = [work.join("laws.ll"), work.join("core.ll")];
-        for (name, path) in ["forebay_bpf_algorithms-", "forebay_core-"].into_iter().zip(&made) {
+        let made = CRATES.map(|name| work.join(format!("{name}.ll")));
+        for (name, path) in CRATES.into_iter().zip(&made) {
             let text = fs::read_to_string(ir_of(&deps, name)?)?;
             fs::write(path, for_bpf(&text, &target))?;
         }
@@ -162,7 +167,8 @@ impl Tools {
         // Its paths must be the same on every machine.
         clang.arg(format!("-ffile-prefix-map={}=.", repository().display()));
         clang.arg(format!("-DALGORITHM=forebay_{name}")).arg("-I").arg(work.join("include"));
-        clang.args(["-emit-llvm", "-c", "bpf/tcp_algorithm.bpf.c", "-o"]).arg(&bitcode);
+        let source = if name == PACED { "bpf/tcp_paced.bpf.c" } else { "bpf/tcp_algorithm.bpf.c" };
+        clang.args(["-emit-llvm", "-c", source, "-o"]).arg(&bitcode);
         run(&mut clang)?;
         Ok(bitcode)
     }
@@ -170,8 +176,8 @@ impl Tools {
     /// The object of an algorithm.
     fn object(&self, name: &str, laws: &[PathBuf], work: &Path) -> Result<PathBuf> {
         let around = self.around(name, work)?;
-        let [linked, inlined, object] =
-            ["linked.bc", "inlined.bc", "bpf.o"].map(|end| work.join(format!("{name}.{end}")));
+        let [linked, inlined, object, zeroed] = ["linked.bc", "inlined.bc", "bpf.o", "zeroed.ll"]
+            .map(|end| work.join(format!("{name}.{end}")));
         let mut link = self.tool("llvm-link");
         link.args(["--only-needed", "--internalize"]).arg(around).args(laws);
         run(link.arg("-o").arg(&linked))?;
@@ -179,6 +185,7 @@ impl Tools {
         opt.arg("-passes=always-inline,default<O2>").arg(linked).arg("-o").arg(&inlined);
         run(&mut opt)?;
         self.check_complete(&inlined)?;
+        let inlined = if name == PACED { self.with_zeros(&inlined, &zeroed)? } else { inlined };
         let mut llc = self.tool("llc");
         llc.args(["-march=bpfel", "-mcpu=v3", "-filetype=obj"]).arg(inlined).arg("-o").arg(&object);
         run(&mut llc)?;
@@ -187,6 +194,16 @@ impl Tools {
         self.check_complete(&object)?;
         run(self.tool("llvm-strip").arg("--strip-debug").arg(&object))?;
         Ok(object)
+    }
+
+    /// Writes `file` with loops for its large memsets to `zeroed`.
+    fn with_zeros(&self, file: &Path, zeroed: &Path) -> Result<PathBuf> {
+        let text = output(self.tool("llvm-dis").arg(file).args(["-o", "-"]))?;
+        fs::write(zeroed, loops_for_memsets(&text))?;
+        let made = zeroed.with_extension("bc");
+        let mut opt = self.tool("opt");
+        run(opt.arg("-passes=always-inline").arg(zeroed).arg("-o").arg(&made))?;
+        Ok(made)
     }
 
     /// Returns an error if `file`, bitcode or an object, calls a function that it does not contain.
@@ -240,6 +257,47 @@ fn for_bpf(ir: &str, target: &[String]) -> String {
     text
 }
 
+/// Bytes from which on LLVM calls a function for a memset, which BPF does not have.
+const MEMSET_BYTES: u64 = 1024;
+
+/// A loop that sets bytes to zero. LLVM leaves volatile stores as they are.
+const ZERO: &str = "
+define internal void @forebay_zero(ptr %at, i64 %bytes) alwaysinline {
+start:
+  br label %step
+step:
+  %index = phi i64 [0, %start], [%next, %step]
+  %word = getelementptr i8, ptr %at, i64 %index
+  store volatile i64 0, ptr %word, align 8
+  %next = add i64 %index, 8
+  %is_left = icmp ult i64 %next, %bytes
+  br i1 %is_left, label %step, label %end
+end:
+  ret void
+}
+";
+
+/// Replaces the memsets of an IR that are too large for BPF: those to zero, aligned to words.
+fn loops_for_memsets(ir: &str) -> String {
+    let loop_for = |line: &str| {
+        let (_, arguments) = line.split_once("call void @llvm.memset.p0.i64(ptr ")?;
+        let (arguments, _) = arguments.split_once(", i1 false)")?;
+        let (pointer, length) = arguments.split_once(", i8 0, i64 ")?;
+        let bytes: u64 = length.parse().ok()?;
+        let is_large = bytes > MEMSET_BYTES && bytes % 8 == 0 && pointer.contains("align 8");
+        let name = pointer.rsplit(' ').next()?;
+        let place = line.split(", ").find(|part| part.starts_with("!dbg "));
+        let place = place.map(|it| format!(", {it}")).unwrap_or_default();
+        is_large.then(|| format!("  call void @forebay_zero(ptr {name}, i64 {bytes}){place}"))
+    };
+    let mut text = String::new();
+    for line in ir.lines() {
+        text.push_str(&loop_for(line).unwrap_or_else(|| line.to_string()));
+        text.push('\n');
+    }
+    text + ZERO
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -257,6 +315,20 @@ mod tests {
             define i64 @f(i64 %0) unnamed_addr alwaysinline #0 {\n\
             attributes #0 = { nounwind }\n";
         assert_eq!(for_bpf(ir, &target), expected);
+    }
+
+    #[test]
+    fn large_memset_becomes_a_loop() {
+        let of = |bytes: u32| {
+            let at = "ptr noundef align 8 dereferenceable(9) %it";
+            format!(
+                "  tail call void @llvm.memset.p0.i64({at}, i8 0, i64 {bytes}, i1 false), !dbg !7"
+            )
+        };
+        let made = loops_for_memsets(&format!("{}\n{}\n", of(64), of(6472)));
+        let expected =
+            format!("{}\n  call void @forebay_zero(ptr %it, i64 6472), !dbg !7\n", of(64));
+        assert_eq!(made, expected + ZERO);
     }
 
     #[test]

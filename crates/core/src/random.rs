@@ -46,6 +46,11 @@ impl Streams {
 pub struct Stream(Xoshiro256PlusPlus);
 
 impl Stream {
+    /// The stream of a seed that no other stream has.
+    pub fn seeded(seed: u64) -> Self {
+        Self(Xoshiro256PlusPlus::seed_from_u64(seed))
+    }
+
     /// 64 random bits.
     pub fn bits(&mut self) -> u64 {
         self.0.next_u64()
@@ -64,6 +69,13 @@ impl Stream {
     /// Uniform in `0..bound`, 0 for a bound of 0. The bias, below `bound` / 2^64, is accepted.
     pub fn below(&mut self, bound: u64) -> u64 {
         ((u128::from(self.bits()) * u128::from(bound)) >> 64) as u64
+    }
+
+    /// As [`Stream::below`], with 64-bit operations alone, which BPF has.
+    pub fn below_u32(&mut self, bound: u32) -> u64 {
+        let (bits, bound) = (self.bits(), u64::from(bound));
+        let lower = ((bits & u64::from(u32::MAX)) * bound) >> 32;
+        ((bits >> 32) * bound + lower) >> 32
     }
 
     /// Exponentially distributed with mean 1.
@@ -99,6 +111,16 @@ mod tests {
         ];
         all.sort_unstable();
         assert!(all.windows(2).all(|pair| pair[0] != pair[1]));
+    }
+
+    #[test]
+    fn small_bounds_draw_the_same_numbers() {
+        let (mut one, mut other) = (Stream::seeded(5), Stream::seeded(5));
+        for bound in (0..32).map(|shift| u32::MAX >> shift).chain([2, 1_000_000_000]) {
+            for _ in 0..1_000 {
+                assert_eq!(one.below(bound.into()), other.below_u32(bound));
+            }
+        }
     }
 
     #[test]

@@ -181,7 +181,7 @@ pub(crate) fn mul_div(a: u64, b: u64, by: u64) -> u64 {
 const HALF: u64 = u32::MAX as u64;
 
 /// High and low word of a product.
-const fn product(a: u64, b: u64) -> (u64, u64) {
+pub(crate) const fn product(a: u64, b: u64) -> (u64, u64) {
     let low = (a & HALF) * (b & HALF);
     let one = (a >> 32) * (b & HALF) + (low >> 32);
     let other = (a & HALF) * (b >> 32) + (one & HALF);

@@ -15,8 +15,8 @@ use std::process::ExitCode;
     forebay native --algorithm cubic                 # registers fb_native_cubic\n  \
     iperf3 -c HOST -C fb_native_cubic")]
 pub struct Native {
-    /// Algorithm: reno or cubic; or vegas, westwood or core:newreno, compiled from the simulator's
-    /// code. May be repeated for several algorithms.
+    /// Algorithm: reno or cubic; or vegas, westwood, bbr3 (Linux 6.10) or core:newreno, compiled from the
+    /// simulator's code. May be repeated for several algorithms.
     #[arg(long = "algorithm", required = true, value_name = "NAME")]
     algorithms: Vec<String>,
 }

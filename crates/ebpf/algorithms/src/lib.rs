@@ -3,6 +3,8 @@
 //! `cargo xtask bpf-algorithms` compiles these to BPF; nothing else links this crate.
 #![no_std]
 
+use forebay_core::cc::algorithms::bbr3::paced::PacedCall;
+use forebay_core::cc::algorithms::bbr3::{Bbr3, PARTS};
 use forebay_core::cc::algorithms::newreno::NewReno;
 use forebay_core::cc::algorithms::vegas::Vegas;
 use forebay_core::cc::algorithms::westwood::Westwood;
@@ -45,4 +47,67 @@ laws! {
     forebay_vegas: Vegas = Vegas::default();
     /// `westwood`
     forebay_westwood: Westwood = Westwood::default();
+}
+
+/// Bytes for BBRv3 of a connection (`STATE_BYTES` of `bpf/tcp_paced.bpf.c`).
+const STATE_BYTES: usize = 7232;
+const _: () = assert!(size_of::<Bbr3>() <= STATE_BYTES && PARTS == 9);
+
+/// A connection under BBRv3 begins.
+///
+/// # Safety
+///
+/// `state` has room for it, and `call` is valid.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn forebay_bbr3_begin(state: *mut Bbr3, call: *mut PacedCall) {
+    // SAFETY: the caller says that both are valid.
+    unsafe {
+        state.write(Bbr3::begun(&*call));
+        (*state).answer(&mut *call);
+    }
+}
+
+/// Something other than an acknowledgement happened.
+///
+/// # Safety
+///
+/// `call` is valid, and `state` has begun.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn forebay_bbr3_event(state: *mut Bbr3, call: *mut PacedCall) {
+    // SAFETY: the caller says that both are valid.
+    unsafe {
+        (*state).take_event(&*call);
+        (*state).answer(&mut *call);
+    }
+}
+
+macro_rules! parts {
+    ($($name:ident: $part:expr;)*) => {$(
+        /// A part of an acknowledgement ([`Bbr3::take_part`]). The last one answers.
+        ///
+        /// # Safety
+        ///
+        /// `call` is valid, and `state` has begun.
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $name(state: *mut Bbr3, call: *mut PacedCall) {
+            // SAFETY: the caller says that both are valid.
+            let (state, call) = unsafe { (&mut *state, &mut *call) };
+            state.take_part($part, call.now(), &call.measurement());
+            if $part == PARTS - 1 {
+                state.answer(call);
+            }
+        }
+    )*};
+}
+
+parts! {
+    forebay_bbr3_part0: 0;
+    forebay_bbr3_part1: 1;
+    forebay_bbr3_part2: 2;
+    forebay_bbr3_part3: 3;
+    forebay_bbr3_part4: 4;
+    forebay_bbr3_part5: 5;
+    forebay_bbr3_part6: 6;
+    forebay_bbr3_part7: 7;
+    forebay_bbr3_part8: 8;
 }

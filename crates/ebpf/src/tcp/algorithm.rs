@@ -16,11 +16,14 @@ mod objects {
 
 /// Name of any law's programs in errors.
 const PROGRAM: &str = "tcp_algorithm";
-/// Programs of `bpf/tcp_algorithm.bpf.c` that run on a connection.
-const PROGRAMS: [&str; 6] = [
+/// Programs of `bpf/tcp_algorithm.bpf.c` and `bpf/tcp_paced.bpf.c` that run on a connection. Either has some.
+const PROGRAMS: [&str; 9] = [
     "algorithm_cong_avoid",
+    "algorithm_cong_control",
+    "algorithm_cwnd_event",
     "algorithm_in_ack_event",
     "algorithm_init",
+    "algorithm_release",
     "algorithm_ssthresh",
     "algorithm_set_state",
     "algorithm_undo_cwnd",
@@ -63,6 +66,11 @@ impl CoreLaw {
     /// The law of this name in core, such as `vegas`.
     pub fn named(name: &str) -> Option<Self> {
         Self::all().find(|law| law.name == name)
+    }
+
+    /// It sets a pacing rate (`bpf/tcp_paced.bpf.c`).
+    pub fn is_paced(self) -> bool {
+        self.name == "bbr3"
     }
 
     /// Core's name.
@@ -123,10 +131,11 @@ impl CoreLaw {
         check_name(name)?;
         let open = self.open(name, settings, false)?;
         let mut object = open.load().map_err(Error::load(PROGRAM))?;
-        let instructions = PROGRAMS.map(|called| {
-            let program = object.progs().find(|program| program.name() == called);
-            (called, program.map_or(0, |program| verified(program.as_fd())))
-        });
+        let of = |called| {
+            let program = object.progs().find(|program| program.name() == called)?;
+            Some((called, verified(program.as_fd())))
+        };
+        let instructions = PROGRAMS.into_iter().filter_map(of).collect();
         let calls = object.maps().find(|map| settings.is_recorded != 0 && map.name() == "calls");
         let calls = calls.map(|map| program::handle("calls", &map)).transpose()?;
         let mut ops = object.maps_mut().find(|map| map.name() == "algorithm");
@@ -135,6 +144,6 @@ impl CoreLaw {
             return Err(Error::Register { name: name.to_string(), reason });
         };
         let link = attach(ops, name, None)?;
-        Ok((Native::held(name, instructions.to_vec(), link), calls))
+        Ok((Native::held(name, instructions, link), calls))
     }
 }

@@ -1,43 +1,49 @@
 //! The largest value of the last rounds, exactly.
 
-use alloc::collections::VecDeque;
+/// Rounds that a maximum may cover: a power of two, so that BPF sees that an index is in bounds.
+const ROUNDS_MAX: usize = 16;
 
-/// The largest value of the last `length` rounds. It keeps at most one value per round, and only values
-/// that can still become the largest. They are in order of time, so values fall from front to back.
-#[derive(Clone, Debug)]
+/// The largest value of the last `length` rounds, without memory of its own.
+#[derive(Clone, Copy, Debug)]
 pub struct RoundMax<T> {
     length: u64,
-    entries: VecDeque<(u64, T)>,
+    /// The largest value of each round, at its number modulo [`ROUNDS_MAX`].
+    rounds: [(u64, T); ROUNDS_MAX],
+    last: u64,
+    largest: T,
 }
 
 impl<T: Copy + Default + Ord> RoundMax<T> {
-    /// Over `length` rounds, at least one.
+    /// Over `length` rounds, 1 to [`ROUNDS_MAX`].
     pub fn new(length: u64) -> Self {
-        Self { length: length.max(1), entries: VecDeque::new() }
+        let length = length.clamp(1, ROUNDS_MAX as u64);
+        let (rounds, largest) = ([(0, T::default()); ROUNDS_MAX], T::default());
+        Self { length, rounds, last: 0, largest }
     }
 
     /// Adds the value of a sample in `round`; rounds must not decrease.
     pub fn push(&mut self, round: u64, value: T) {
-        while self.entries.back().is_some_and(|(_, smaller)| *smaller <= value) {
-            self.entries.pop_back();
+        let slot = &mut self.rounds[round as usize % ROUNDS_MAX];
+        let before = if slot.0 == round { slot.1 } else { T::default() };
+        *slot = (round, before.max(value));
+        if value >= self.largest {
+            self.largest = value;
+        } else if round != self.last {
+            let is_recent = |at: u64| round.wrapping_sub(at) < self.length;
+            let recent = self.rounds.iter().filter(|(at, _)| is_recent(*at));
+            self.largest = recent.fold(T::default(), |largest, (_, value)| largest.max(*value));
         }
-        // A later and smaller sample of a round that is already here can never become the largest.
-        if self.entries.back().is_none_or(|(last, _)| *last != round) {
-            self.entries.push_back((round, value));
-        }
-        while self.entries.front().is_some_and(|(first, _)| round - first >= self.length) {
-            self.entries.pop_front();
-        }
+        self.last = round;
     }
 
     /// The largest value, zero before the first.
     pub fn value(&self) -> T {
-        self.entries.front().map_or(T::default(), |(_, value)| *value)
+        self.largest
     }
 
     /// Forgets everything.
     pub fn clear(&mut self) {
-        self.entries.clear();
+        *self = Self::new(self.length);
     }
 }
 
@@ -73,7 +79,6 @@ mod tests {
             filter.push(round, rate);
             let recent = all.iter().rev().take_while(|(seen, _)| round - seen < 10);
             assert_eq!(Some(filter.value()), recent.map(|(_, rate)| *rate).max());
-            assert!(filter.entries.len() <= 10);
         }
     }
 }

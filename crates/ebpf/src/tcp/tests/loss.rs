@@ -530,7 +530,8 @@ fn of_each_left_out(left_out: u32, test: impl Fn(&str, &str)) {
         let native = Native::left_out(kind, &fresh_name(), left_out).expect("registered");
         test(kind.name(), native.name());
     }
-    for law in CoreLaw::all() {
+    // BBR takes no answer of the kernel: the next acknowledgement sets its window.
+    for law in CoreLaw::all().filter(|law| !law.is_paced()) {
         let native = law.left_out(&fresh_name(), left_out).expect("registered");
         test(law.name(), native.name());
     }

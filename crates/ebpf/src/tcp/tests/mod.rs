@@ -9,6 +9,7 @@ mod loopback;
 mod loss;
 mod native;
 mod no_room;
+mod paced;
 mod recorded;
 mod safety;
 mod shares;

@@ -5,13 +5,12 @@
 //! ([`crate::cc::rounds`]). So it left between the measurement that reported this number and the next one,
 //! and both report the bytes in flight. The measurements of any host are enough.
 
-use alloc::collections::VecDeque;
-
 use crate::units::ByteCount;
 
 /// Measurements closer together than this part of the bytes in flight share an entry.
 const PARTS: u64 = 64;
-/// Entries kept: those for two round trips, and more.
+/// Entries kept: those for two round trips, and more. A power of two, so that BPF sees that an index is in
+/// bounds.
 const CAPACITY: usize = 256;
 
 /// The path as one measurement reported it.
@@ -31,40 +30,66 @@ pub(super) struct Flight {
     pub lost: ByteCount,
 }
 
-/// The measurements of the last two round trips.
-#[derive(Clone, Debug, Default)]
+/// The measurements of the last two round trips, without memory of its own.
+#[derive(Clone, Debug)]
 pub(super) struct Flights {
-    entries: VecDeque<Entry>,
+    /// Entry number n is at n modulo [`CAPACITY`].
+    entries: [Entry; CAPACITY],
+    /// Entries since the start.
+    count: usize,
     /// The entry before the oldest one, used for packets that left earlier.
     evicted: Entry,
     /// Lost since the start.
     lost: ByteCount,
 }
 
+impl Default for Flights {
+    fn default() -> Self {
+        let entries = [Entry::default(); CAPACITY];
+        Self { entries, count: 0, evicted: Entry::default(), lost: ByteCount::ZERO }
+    }
+}
+
 impl Flights {
     /// Takes a measurement; `in_flight` includes the packet that leaves next.
     pub fn note(&mut self, delivered: ByteCount, in_flight: ByteCount, newly_lost: ByteCount) {
         self.lost += newly_lost;
-        let last = self.entries.back().copied().unwrap_or_default();
+        let last = if self.count > 0 { self.entry(self.count - 1) } else { Entry::default() };
         let apart = delivered.saturating_sub(last.delivered);
         if apart == ByteCount::ZERO || apart.as_u64() < in_flight.as_u64() / PARTS {
             return;
         }
-        if self.entries.len() == CAPACITY {
-            self.evicted = self.entries.pop_front().unwrap_or_default();
+        let slot = &mut self.entries[self.count % CAPACITY];
+        if self.count >= CAPACITY {
+            self.evicted = *slot;
         }
-        self.entries.push_back(Entry { delivered, in_flight, lost: self.lost });
+        *slot = Entry { delivered, in_flight, lost: self.lost };
+        self.count += 1;
     }
 
     /// The flight of the packet that left when `delivered` bytes had been delivered.
     pub fn of_packet_sent_at(&self, delivered: ByteCount) -> Flight {
-        let next = self.entries.partition_point(|entry| entry.delivered <= delivered);
-        let before = next.checked_sub(1).map_or(self.evicted, |last| self.entries[last]);
-        let after = self.entries.get(next).copied().unwrap_or(before);
+        let len = self.count.min(CAPACITY);
+        let first = self.count - len;
+        // How many entries are not after the packet: a binary search whose end BPF sees.
+        let (mut next, mut part) = (0, CAPACITY);
+        while part > 0 {
+            let more = next + part;
+            if more <= len && self.entry(first + more - 1).delivered <= delivered {
+                next = more;
+            }
+            part /= 2;
+        }
+        let before = if next > 0 { self.entry(first + next - 1) } else { self.evicted };
+        let after = if next < len { self.entry(first + next) } else { before };
         Flight {
             in_flight: before.in_flight.max(after.in_flight),
             lost: self.lost.saturating_sub(before.lost),
         }
+    }
+
+    fn entry(&self, number: usize) -> Entry {
+        self.entries[number % CAPACITY]
     }
 }
 
@@ -112,7 +137,7 @@ mod tests {
         for gone in 1..10_000 {
             flights.note(kb(1000 + gone), kb(10_000 - gone), kb(0));
         }
-        assert!(flights.entries[0].delivered > kb(1000), "nothing was evicted");
+        assert!(flights.count > CAPACITY, "nothing was evicted");
         assert_eq!(flights.of_packet_sent_at(kb(1000)).lost, kb(0));
     }
 }

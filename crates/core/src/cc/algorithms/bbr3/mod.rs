@@ -64,6 +64,7 @@ mod aggregation;
 mod flights;
 mod full_pipe;
 mod loss;
+pub mod paced;
 mod probe_bw;
 mod probe_rtt;
 #[cfg(test)]
@@ -79,14 +80,13 @@ use self::full_pipe::FullPipe;
 use self::loss::Congestion;
 use self::probe_bw::Probing;
 use self::probe_rtt::Delay;
-use super::bbr::scale;
 use super::rounds::{RoundMax, Rounds};
 use super::{
     Algorithm, CongestionControl, CongestionEvent, Field, Interim, Measurement, SendLimits, State,
 };
 use crate::random::{Stream, Streams};
 use crate::spec::{Spec, SpecError};
-use crate::units::{ByteCount, Duration, Rate, Timestamp};
+use crate::units::{ByteCount, Duration, Rate, Timestamp, mul_div, product};
 
 /// The registry entry.
 pub const ALGORITHM: Algorithm = Algorithm {
@@ -104,6 +104,8 @@ pub const ALGORITHM: Algorithm = Algorithm {
 const MAX_BW_CYCLES: u64 = 2;
 /// Rounds after which drain ends in any case, even with more in flight (draft, section 5.3.2).
 const DRAIN_ROUNDS: u64 = 3;
+/// Parts of a measurement ([`Bbr3::take_part`]).
+pub const PARTS: u32 = 9;
 /// A bound that bounds nothing ("Infinity" in the draft).
 const UNBOUNDED: ByteCount = ByteCount::new(u64::MAX);
 
@@ -113,7 +115,15 @@ fn build(_spec: &Spec) -> Result<Box<dyn CongestionControl>, SpecError> {
 
 /// Takes `percent` percent of `value`; saturates.
 fn percent(value: u64, percent: u64) -> u64 {
-    scale(value, percent, 100)
+    // 64-bit operations alone, which BPF has.
+    let (high, whole) = product(value / 100, percent);
+    let part = value % 100 * percent / 100;
+    if high == 0 { whole.saturating_add(part) } else { u64::MAX }
+}
+
+/// `bytes` times `count`; saturates.
+fn times(bytes: ByteCount, count: u64) -> ByteCount {
+    ByteCount::new(mul_div(bytes.as_u64(), count, 1))
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -177,7 +187,8 @@ struct Sample {
     newly_lost: ByteCount,
 }
 
-struct Bbr3 {
+/// The algorithm of a connection.
+pub struct Bbr3 {
     mss: ByteCount,
     initial_cwnd: ByteCount,
     phase: Bbr3Phase,
@@ -209,8 +220,15 @@ struct Bbr3 {
     reason: &'static str,
 }
 
+impl Default for Bbr3 {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 impl Bbr3 {
-    fn new() -> Self {
+    /// Before the first call.
+    pub fn new() -> Self {
         let initial_cwnd = ByteCount::new(14_600);
         Self {
             mss: ByteCount::new(1460),
@@ -239,6 +257,46 @@ impl Bbr3 {
             pacing_rate: Rate::ZERO,
             draws: Streams::new(0).stream("bbr3"),
             reason: "no measurement yet",
+        }
+    }
+
+    /// Draws from `draws` from now on.
+    pub fn set_draws(&mut self, draws: Stream) {
+        self.draws = draws;
+    }
+
+    /// Takes part `part` of a measurement, 0 to [`PARTS`]. The verifier of BPF cannot follow the whole in
+    /// one piece: it knows only the state that a part leaves in memory.
+    #[inline]
+    pub fn take_part(&mut self, part: u32, now: Timestamp, measurement: &Measurement) {
+        match part {
+            0 => {
+                self.in_flight = measurement.in_flight.unwrap_or(self.in_flight);
+                self.delivered = measurement.delivered;
+                self.take_sample(measurement);
+            }
+            1 => self.take_losses(now, measurement),
+            2 => {
+                self.update_latest_delivery(measurement);
+                self.update_round(measurement);
+                self.update_max_bw();
+                self.answer_losses();
+            }
+            3 => self.update_aggregation(now),
+            4 => {
+                self.check_full_pipe();
+                self.check_startup_done();
+                self.check_drain_done(now);
+            }
+            5 => self.update_cycle(now),
+            6 => self.update_min_rtt(now, measurement),
+            7 => self.check_probe_rtt(now),
+            8 => {
+                self.forget_latest_delivery();
+                self.pace(self.phase.gains().0);
+                self.set_cwnd();
+            }
+            _ => {}
         }
     }
 
@@ -371,24 +429,9 @@ impl CongestionControl for Bbr3 {
     }
 
     fn on_measurement(&mut self, now: Timestamp, measurement: &Measurement) {
-        self.in_flight = measurement.in_flight.unwrap_or(self.in_flight);
-        self.delivered = measurement.delivered;
-        self.take_sample(measurement);
-        self.take_losses(now, measurement);
-        self.update_latest_delivery(measurement);
-        self.update_round(measurement);
-        self.update_max_bw();
-        self.answer_losses();
-        self.update_aggregation(now);
-        self.check_full_pipe();
-        self.check_startup_done();
-        self.check_drain_done(now);
-        self.update_cycle(now);
-        self.update_min_rtt(now, measurement);
-        self.check_probe_rtt(now);
-        self.forget_latest_delivery();
-        self.pace(self.phase.gains().0);
-        self.set_cwnd();
+        for part in 0..PARTS {
+            self.take_part(part, now, measurement);
+        }
     }
 
     fn on_event(&mut self, now: Timestamp, event: CongestionEvent) {

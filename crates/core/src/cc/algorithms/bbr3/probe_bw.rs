@@ -1,7 +1,7 @@
 //! The cycle of probe_bw: volumes below, at and above the path's capacity (draft, section 5.3.3).
 
 use super::loss::is_too_high;
-use super::{Bbr3, Bbr3Phase, UNBOUNDED};
+use super::{Bbr3, Bbr3Phase, UNBOUNDED, times};
 use crate::units::{ByteCount, Duration, Timestamp};
 
 /// Rounds after which a flow probes at the latest: Reno needs n rounds to fill a path of n segments.
@@ -105,9 +105,9 @@ impl Bbr3 {
         if !self.is_bound_by_longterm() {
             return;
         }
-        let per_segment = self.probing.acked_per_segment.as_u64();
+        let per_segment = self.probing.acked_per_segment.as_u64().max(1);
         let acked = (self.probing.up_acked + self.sample.newly_acked).as_u64();
-        self.inflight_longterm += self.mss * (acked / per_segment);
+        self.inflight_longterm += times(self.mss, acked / per_segment);
         self.probing.up_acked = ByteCount::new(acked % per_segment);
         if self.is_round_start {
             self.double_growth();
@@ -123,7 +123,7 @@ impl Bbr3 {
     }
 
     fn is_time_to_probe(&self, now: Timestamp) -> bool {
-        let reno_rounds = self.target_inflight().as_u64() / self.mss.as_u64();
+        let reno_rounds = self.target_inflight().as_u64() / self.mss.as_u64().max(1);
         now > self.probing.began_at + self.probing.wait
             || self.probing.rounds_since >= reno_rounds.min(RENO_ROUNDS)
     }
@@ -151,8 +151,8 @@ impl Bbr3 {
     pub(super) fn start_down(&mut self, now: Timestamp, reason: &'static str) {
         self.congestion.forget_signals();
         self.probing.acked_per_segment = UNBOUNDED;
-        self.probing.rounds_since = self.draws.below(2);
-        let drawn = self.draws.below(WAIT_DRAWN.as_nanos() as u64);
+        self.probing.rounds_since = self.draws.below_u32(2);
+        let drawn = self.draws.below_u32(WAIT_DRAWN.as_nanos() as u32);
         self.probing.wait = WAIT + Duration::from_nanos(drawn);
         self.probing.began_at = now;
         self.probing.is_stopping = true;

@@ -10,6 +10,16 @@ const RATE: Rate = Rate::from_mbit_per_sec(10);
 const RTT: Duration = Duration::from_millis(40);
 const BDP: ByteCount = ByteCount::new(50_000);
 
+#[test]
+fn percents_are_those_of_128_bits() {
+    for value in [0, 1, 99, 100, 101, 1 << 40, u64::MAX / 277, u64::MAX / 2, u64::MAX] {
+        for share in [2, 50, 99, 100, 125, 277] {
+            let exact = u128::from(value) * u128::from(share) / 100;
+            assert_eq!(percent(value, share), u64::try_from(exact).unwrap_or(u64::MAX));
+        }
+    }
+}
+
 /// The algorithm, fed with measurements of a round or of parts of one.
 struct Fed {
     law: Bbr3,

@@ -1,6 +1,6 @@
 //! How fast BBR sends and how much it keeps in flight (draft, sections 5.5.8 and 5.6).
 
-use super::{Bbr3, Bbr3Phase, UNBOUNDED, percent};
+use super::{Bbr3, Bbr3Phase, UNBOUNDED, percent, times};
 use crate::units::{ByteCount, Duration, Rate};
 
 /// Segments in flight at least, for a receiver that acknowledges every other one (BBR.MinPipeCwnd).
@@ -54,19 +54,20 @@ impl Bbr3 {
     }
 
     fn in_quanta(&self, bytes: ByteCount) -> ByteCount {
-        let quantum = self.pacing_rate.bytes_in(QUANTUM_TIME).min(QUANTUM_MAX).max(self.mss * 2);
-        let bytes = bytes.max(quantum * OFFLOAD_QUANTA).max(self.min_pipe());
-        if self.phase == Bbr3Phase::Up { bytes + self.mss * UP_SEGMENTS } else { bytes }
+        let quantum =
+            self.pacing_rate.bytes_in(QUANTUM_TIME).min(QUANTUM_MAX).max(times(self.mss, 2));
+        let bytes = bytes.max(times(quantum, OFFLOAD_QUANTA)).max(self.min_pipe());
+        if self.phase == Bbr3Phase::Up { bytes + times(self.mss, UP_SEGMENTS) } else { bytes }
     }
 
     fn min_pipe(&self) -> ByteCount {
-        self.mss * MIN_PIPE_SEGMENTS
+        times(self.mss, MIN_PIPE_SEGMENTS)
     }
 
     /// Bytes in flight before the newest acknowledgement, which covers at most two segments. The bytes of
     /// earlier acknowledgements in the measurement have been replaced in flight by then.
     pub(super) fn in_flight_before(&self) -> ByteCount {
-        let newest = self.sample.newly_acked.min(self.mss * 2);
+        let newest = self.sample.newly_acked.min(times(self.mss, 2));
         self.in_flight + newest + self.sample.newly_lost
     }
 
