@@ -28,7 +28,7 @@ pub const METRICS: &[Entry] = &[
          sources",
         "sum(gaps >= max(3 T, T + 150 ms)), T = 1 / fps", "W3C webrtc-stats, totalFreezesDuration"),
     entry("media_rate_mbps", "run flow arm", "Mbit/s", Mean,
-        "mean rate of encoded media; mean over sources",
+        "mean rate of encoded media; mean over sources, 0 for one without frames",
         "8 bytes of frames / (#{captured} T)", OWN),
 ];
 
@@ -57,7 +57,7 @@ pub fn metrics(flows: &[&FlowRecord], window: &Window) -> Metrics {
     metrics.put("media_frozen_s", mean(media.iter().map(|(of, frames)| frozen_s(of, frames))));
     let rate = |(of, frames): &(&MediaRecord, Vec<MediaFrame>)| {
         let bits = frames.iter().map(|frame| frame.bytes as f64 * 8.0).sum::<f64>();
-        bits * 1e3 / (frames.len() as f64 * of.period_ns as f64)
+        bits * 1e3 / (frames.len().max(1) as f64 * of.period_ns as f64)
     };
     metrics.put("media_rate_mbps", mean(media.iter().map(rate)));
     metrics
@@ -80,13 +80,24 @@ mod tests {
     /// A millisecond in nanoseconds.
     const MS: u64 = 1_000_000;
 
+    fn frame(ms: u64, bytes: u64, delay_ms: Option<u64>) -> MediaFrame {
+        MediaFrame { captured_ns: ms * MS, bytes, delay_ns: delay_ms.map(|ms| ms * MS) }
+    }
+
+    /// A source of 25 frames a second, which are late after 200 ms.
+    fn source(frames: Vec<MediaFrame>) -> FlowRecord {
+        let media = Some(MediaRecord { period_ns: 40 * MS, late_ns: 200 * MS, frames });
+        FlowRecord { media, ..FlowRecord::default() }
+    }
+
+    /// The second from 1 s on.
+    fn window() -> Window {
+        let [from, to] = [1, 2].map(Duration::from_secs);
+        Window { name: String::new(), from, to }
+    }
+
     #[test]
     fn frames_of_the_window_count() {
-        let frame = |ms: u64, bytes, delay_ms: Option<u64>| MediaFrame {
-            captured_ns: ms * MS,
-            bytes,
-            delay_ns: delay_ms.map(|ms| ms * MS),
-        };
         let frames = vec![
             frame(0, 9000, Some(900)),
             frame(1000, 5000, Some(50)),
@@ -94,11 +105,7 @@ mod tests {
             frame(1080, 0, None),
             frame(1120, 5000, Some(230)),
         ];
-        let media = Some(MediaRecord { period_ns: 40 * MS, late_ns: 200 * MS, frames });
-        let row = FlowRecord { media, ..FlowRecord::default() };
-        let (from, to) = (Duration::from_secs(1), Duration::from_secs(2));
-        let window = Window { name: String::new(), from, to };
-        let metrics = metrics(&[&row, &FlowRecord::default()], &window);
+        let metrics = metrics(&[&source(frames), &FlowRecord::default()], &window());
         for (name, value) in [
             ("media_delay_p50_ms", 230.0),
             ("media_late_share", 0.75),
@@ -107,6 +114,15 @@ mod tests {
         ] {
             assert_eq!(metrics.get(name), Some(value), "{name}");
         }
-        assert_eq!(super::metrics(&[&FlowRecord::default()], &window), Metrics::default());
+        let none = super::metrics(&[&FlowRecord::default()], &window());
+        assert_eq!(none, Metrics::default());
+    }
+
+    #[test]
+    fn source_without_frames_has_rate_zero() {
+        let rows = [source(vec![frame(1000, 5000, Some(50))]), source(vec![frame(0, 9000, None)])];
+        let rate = |rows: &[&FlowRecord]| metrics(rows, &window()).get("media_rate_mbps");
+        assert_eq!(rate(&[&rows[0], &rows[1]]), Some(0.5));
+        assert_eq!(rate(&[&rows[1]]), Some(0.0));
     }
 }
