@@ -1,6 +1,8 @@
 //! A plan for the simulator that approximates a bundle as boxes measured it in the field.
 
+use std::path::Path;
 use std::time::Duration;
+use std::{fs, io};
 
 use forebay_core::spec::Spec;
 use forebay_core::units::{Rate, format_duration};
@@ -12,6 +14,9 @@ pub const AS_RECORDED: &str = "as_recorded";
 
 /// File of the recorded path, which the plan names.
 pub const PATH_FILE: &str = "path.csv";
+
+/// File of the plan.
+pub const PLAN_FILE: &str = "recorded.toml";
 
 /// Assumptions of the plan about things that no box can measure.
 pub const APPROXIMATIONS: [&str; 5] = [
@@ -63,13 +68,15 @@ pub struct Measured {
     pub path: Option<Duration>,
 }
 
-/// Simulated time of a recorded path: after the warm-up there are 5 s, and the longest usual recording is whole.
+/// Simulated time of a recorded path: after the warm-up there are 5 s, and the longest usual recording is whole. A
+/// longer one is cut, which [`Measured::approximations`] says.
 const PATH_TIMES: std::ops::RangeInclusive<Duration> =
     Duration::from_secs(10)..=Duration::from_secs(300);
 
 impl Measured {
-    /// The assumption on rate and round trip, and the rest of [`APPROXIMATIONS`].
-    pub fn approximations(&self) -> Vec<&'static str> {
+    /// The assumption on rate and round trip, the part of the path that is simulated, and the rest of
+    /// [`APPROXIMATIONS`].
+    pub fn approximations(&self) -> Vec<String> {
         let first = match self.path {
             Some(_) => {
                 "rate and round trip of the bottleneck are the recorded ones; between measured rates, the last holds"
@@ -78,7 +85,14 @@ impl Measured {
                 "the bottleneck has one rate, the median estimate, and the smallest measured round trip"
             }
         };
-        [first].into_iter().chain(APPROXIMATIONS).collect()
+        let most = *PATH_TIMES.end();
+        let length = self.path.map(|length| Duration::from_secs(length.as_secs()));
+        let cut = length.filter(|length| *length > most).map(|length| {
+            let [most, length] = [most, length].map(format_duration);
+            format!("only the first {most} of the path are simulated, of {length}")
+        });
+        let rest = APPROXIMATIONS.map(str::to_string);
+        std::iter::once(first.to_string()).chain(cut).chain(rest).collect()
     }
 
     /// The plan: the bundle as measured, and the same without boxes.
@@ -150,6 +164,22 @@ impl Measured {
     }
 }
 
+/// Writes a plan and its recorded path into `folder`, which is created if it does not exist.
+///
+/// # Errors
+///
+/// A file of one of these names exists, or the folder cannot be used. Then nothing is written.
+pub fn write(folder: &Path, plan: &str, path: Option<&str>) -> io::Result<()> {
+    let files = [PATH_FILE, PLAN_FILE].map(|name| folder.join(name));
+    if let Some(file) = files.iter().find(|file| file.exists()) {
+        let reason = format!("{} exists already and is never overwritten", file.display());
+        return Err(io::Error::new(io::ErrorKind::AlreadyExists, reason));
+    }
+    fs::create_dir_all(folder)?;
+    path.map_or(Ok(()), |path| fs::write(&files[0], path))?;
+    fs::write(&files[1], plan)
+}
+
 /// A kind with its parameters in TOML.
 fn written(spec: &Spec) -> String {
     let value = match spec.params.is_empty() {
@@ -216,6 +246,32 @@ mod tests {
         let plan = Plan::from_source(Source { file: "recorded.toml".into(), folder, text }, &[]);
         assert_eq!(plan.unwrap().traces()[0].rows, 1);
         assert!(measured.approximations()[0].contains("recorded ones"));
+    }
+
+    #[test]
+    fn path_longer_than_simulated_is_said() {
+        let said = |secs| {
+            let path = Some(Duration::from_secs(secs));
+            Measured { path, ..measured() }.approximations().join("; ")
+        };
+        let cut = "only the first 300s of the path are simulated, of 421s";
+        assert!(said(421).contains(cut), "{}", said(421));
+        assert!(!said(300).contains("only the first"));
+    }
+
+    #[test]
+    fn existing_files_are_never_overwritten() {
+        let folder = tempfile::tempdir().unwrap();
+        let folder = folder.path().join("deeper");
+        write(&folder, "one", Some("rows")).unwrap();
+        for name in [PATH_FILE, PLAN_FILE] {
+            let refused = write(&folder, "two", Some("other rows")).unwrap_err().to_string();
+            assert!(refused.ends_with(&format!("{name} exists already and is never overwritten")));
+            fs::remove_file(folder.join(name)).unwrap();
+        }
+        assert!(!folder.join(PATH_FILE).exists(), "nothing is written");
+        write(&folder, "two", None).unwrap();
+        assert_eq!(fs::read_to_string(folder.join(PLAN_FILE)).unwrap(), "two");
     }
 
     #[test]

@@ -21,7 +21,8 @@
 //! [`Traffic::Written`]: crate::network::Traffic::Written
 //! [`Traffic::Messages`]: crate::network::Traffic::Messages
 
-use std::collections::VecDeque;
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
 use std::mem;
 use std::sync::Arc;
 
@@ -241,6 +242,8 @@ pub struct Requests {
     workloads: Vec<Workload>,
     videos: Vec<Watching>,
     media: Vec<Streaming>,
+    /// When each of `media` captures its next frame: a run may have thousands of them.
+    captures: BinaryHeap<Reverse<(Timestamp, usize)>>,
     /// Role of each flow of the network.
     roles: Vec<Option<Role>>,
     /// `None`: the network is not cut.
@@ -287,6 +290,12 @@ impl Requests {
     pub(crate) fn add_media(&mut self, media: Streaming) {
         self.take(media.flow, Role::Media(self.media.len()));
         self.media.push(media);
+        self.plan_capture(self.media.len() - 1);
+    }
+
+    /// Plans the next frame of a live encoder.
+    fn plan_capture(&mut self, media: usize) {
+        self.captures.extend(self.media[media].due().map(|due| Reverse((due, media))));
     }
 
     /// Gives `flow` its role.
@@ -343,6 +352,7 @@ impl Requests {
             workloads: self.workloads.iter().map(of_workload).collect(),
             videos: Vec::new(),
             media: Vec::new(),
+            captures: BinaryHeap::new(),
             roles: self.roles.clone(),
             share: Some(Share { parts: parts.clone(), here, notes: vec![Vec::new(); parts.count] }),
         }
@@ -405,8 +415,7 @@ impl Requests {
             let due = workloads.filter_map(|(n, it)| Some((it.due()?, Asker::Workload(n))));
             let videos = self.videos.iter().enumerate();
             let videos = videos.filter_map(|(n, it)| Some((it.due()?, Asker::Video(n))));
-            let media = self.media.iter().enumerate();
-            let media = media.filter_map(|(n, it)| Some((it.due()?, Asker::Media(n))));
+            let media = self.captures.peek().map(|Reverse((due, n))| (*due, Asker::Media(*n)));
             let next = due.chain(videos).chain(media).min().filter(|(due, _)| *due <= until);
             let pause = next.map_or(until, |(due, _)| due);
             match (simulation.run_until_read(pause), next) {
@@ -425,6 +434,8 @@ impl Requests {
             Asker::Media(media) => {
                 let state = simulation.source_state(self.media[media].flow);
                 self.media[media].capture(due, state, writer(simulation));
+                self.captures.pop();
+                self.plan_capture(media);
             }
             Asker::Workload(number) => {
                 let workload = &mut self.workloads[number];

@@ -310,7 +310,8 @@ pub struct Pie<P> {
     law: Law,
     ecn_threshold: u64,
     random: Stream,
-    ns3: Ns3Stream,
+    /// The draws as in ns-3, which take long to set up.
+    ns3: Option<Ns3Stream>,
     updates: Periods,
     packets: VecDeque<Queued<P>>,
     backlog: Backlog,
@@ -324,7 +325,7 @@ impl<P: Packet> Pie<P> {
             law: Law::new(&params),
             ecn_threshold: (params.ecn_threshold.as_f64() * ONE as f64) as u64,
             random: Streams::new(params.seed).stream("pie"),
-            ns3: ns3_stream(params.seed),
+            ns3: params.as_ns3.then(|| ns3_stream(params.seed)),
             updates: Periods::new(params.tupdate),
             packets: VecDeque::new(),
             backlog: Backlog::default(),
@@ -361,8 +362,10 @@ impl<P: Packet> Qdisc<P> for Pie<P> {
             return drops.dropped(packet, DropReason::Overlimit);
         }
         let (random, ns3) = (&mut self.random, &mut self.ns3);
-        let as_ns3 = self.params.as_ns3;
-        let bits = || if as_ns3 { (ns3.unit() * TWO_64) as u64 } else { random.bits() };
+        let bits = || match ns3 {
+            Some(ns3) => (ns3.unit() * TWO_64) as u64,
+            None => random.bits(),
+        };
         if self.law.gives_up(&self.params, self.backlog, bits) {
             self.law.accumulated = 0;
             if !(self.may_mark() && mark(&mut packet, DropReason::Early, drops)) {

@@ -213,7 +213,8 @@ struct Law {
     /// Arrivals since one was given up, or bytes in ns-3 if the thresholds are bytes; `None` below `min_th`.
     count: Option<u64>,
     random: Stream,
-    ns3: Ns3Stream,
+    /// The draws as in ns-3, which take long to set up.
+    ns3: Option<Ns3Stream>,
 }
 
 impl Law {
@@ -232,7 +233,7 @@ impl Law {
             idle_since: None,
             count: None,
             random: Streams::new(params.seed).stream("red"),
-            ns3: ns3_stream(params.seed),
+            ns3: params.as_ns3.then(|| ns3_stream(params.seed)),
         }
     }
 
@@ -294,7 +295,7 @@ impl Law {
         };
         let is_scaled = self.in_bytes && spaced < one;
         let spaced = if is_scaled { spaced * u128::from(bytes) / u128::from(mean) } else { spaced };
-        if self.ns3.unit() * ONE as f64 > spaced as f64 {
+        if self.ns3.as_mut()?.unit() * ONE as f64 > spaced as f64 {
             return None;
         }
         self.count = Some(0);

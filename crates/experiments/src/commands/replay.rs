@@ -19,7 +19,7 @@ use forebay_lab::output::{number, text_table};
 use forebay_lab::plan::Plan;
 use forebay_lab::plan::library::Source;
 use forebay_lab::plan::references::STATUS_QUO;
-use forebay_lab::recorded::{AS_RECORDED, Load, Measured, PATH_FILE};
+use forebay_lab::recorded::{AS_RECORDED, Load, Measured, PATH_FILE, PLAN_FILE, write};
 use forebay_lab::summary::ArmSummary;
 use forebay_lab::{Options, progress};
 use serde_json::{Value, json};
@@ -81,7 +81,7 @@ struct Simulated {
     plan: String,
     /// The recorded path that the plan uses, as a trace.
     path: Option<String>,
-    approximations: Vec<&'static str>,
+    approximations: Vec<String>,
     arms: Vec<ArmSummary>,
 }
 
@@ -156,13 +156,10 @@ fn measured(figures: &Figures) -> Result<Measured, String> {
 fn simulate(plan: &str, path: Option<&str>, out: Option<&Path>) -> anyhow::Result<Vec<ArmSummary>> {
     let scratch = tempfile::tempdir().context("no folder for the results")?;
     let folder = out.unwrap_or(scratch.path());
-    let written = std::fs::create_dir_all(folder).and_then(|()| {
-        path.map_or(Ok(()), |path| std::fs::write(folder.join(PATH_FILE), path))?;
-        std::fs::write(folder.join("recorded.toml"), plan)
-    });
-    written.map_err(|error| BadInput(format!("--out {}: {error}", folder.display())))?;
-    let name = "recorded.toml".to_string();
-    let source = Source { file: name, folder: Some(folder.to_owned()), text: plan.into() };
+    write(folder, plan, path)
+        .map_err(|error| BadInput(format!("--out {}: {error}", folder.display())))?;
+    let source =
+        Source { file: PLAN_FILE.into(), folder: Some(folder.to_owned()), text: plan.into() };
     let plan = Plan::from_source(source, &[]).map_err(refuse)?;
     let options = Options {
         backend: "sim".into(),
@@ -223,7 +220,7 @@ fn beside(figures: &Figures, simulated: &Simulated, out: Option<&Path>) -> Strin
         let _ = writeln!(text, "- {approximation};");
     }
     if let Some(out) = out {
-        let plan = out.join("recorded.toml");
+        let plan = out.join(PLAN_FILE);
         let _ = writeln!(text, "\nthe plan: {}", plan.display());
     }
     text

@@ -199,7 +199,7 @@ pub fn metrics(experiment: &Experiment, rows: &RunRecord, flow: Option<usize>) -
         throughput
             .put("mean_utilization_bw_l4", rate.and_then(|it| utilization(&bins, &active, it)));
         metrics.put_all(&active.name, throughput);
-        metrics.put_all(&active.name, media::metrics(&of_flow, &active));
+        metrics.put_all(&active.name, media::metrics(&of_flow, &active, rows.finished_ns));
     }
     if let Some((place, path)) = flow.zip(path) {
         let flow = &experiment.flows[place];

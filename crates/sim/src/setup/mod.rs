@@ -286,7 +286,8 @@ impl Builder<'_> {
         };
         let back = if rides { vec![Hop::Delay(rtt / 2)] } else { back };
         // Clients ask until the end of the plan, and servers still write the answers after it.
-        let is_answered = matches!(traffic, Traffic::Written | Traffic::Messages(_));
+        let is_answered = matches!(traffic, Traffic::Written | Traffic::Messages(_))
+            && !matches!(flow.traffic, scenario::Traffic::Media { .. });
         let stop = (!is_answered).then_some(flow.stop);
         let opens_before = scenario.stack == scenario::Stack::Linux && flow.is_tcp();
         let name = match &flow.traffic {

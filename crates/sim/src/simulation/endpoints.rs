@@ -292,7 +292,11 @@ impl Simulation {
             Event::Stop(flow) => {
                 let life = self.connection_metrics(flow as usize);
                 self.lives.insert(flow, life);
-                self.connections[flow as usize].sender.close();
+                let connection = &mut self.connections[flow as usize];
+                // What a caller wrote is still sent.
+                if connection.reader != Reader::Caller {
+                    connection.sender.close();
+                }
             }
             _ => debug_assert!(false, "no event of a connection: {event:?}"),
         }

@@ -10,7 +10,7 @@
 //! the same plan.
 //!
 //! On real kernels a run takes its time. There, half of each generation is the worst of many simulated cases, the
-//! other half is not chosen, and a case has one run. At the end, further runs compare the case with the plain cells.
+//! other half is not chosen, and a case has one run. At the end, new runs compare the case with the plain cells.
 
 mod breed;
 mod case;
@@ -394,13 +394,14 @@ impl<'a> Hunt<'a> {
     }
 
     /// Compares `case` with `plain` in runs of these seeds, first the case's. The cases take turns, so that slow
-    /// changes of the machine affect all alike.
+    /// changes of the machine affect all alike. For the same reason, earlier real runs do not count.
     fn compare(
         &mut self,
         case: &Case,
         plain: &[Case],
         seeds: [Seeds; 2],
     ) -> Result<Comparison, RunError> {
+        self.trials.forget();
         let mut all: Vec<ComparedCase> = plain
             .iter()
             .chain([case])

@@ -72,6 +72,13 @@ impl<'a> Trials<'a> {
         Ok(Self { request, backend, jobs, sources, known, run: 0, reused: 0, rejected: Vec::new() })
     }
 
+    /// Runs on real kernels from here on are new ones: on another day, the machine may have had other disturbances.
+    pub fn forget(&mut self) {
+        if !self.backend.is_deterministic() {
+            self.known.forget();
+        }
+    }
+
     /// Judges `cases` with `seeds`, in their order; `None`: the figure was not measured, or a run was disturbed at
     /// every attempt.
     pub fn judge(

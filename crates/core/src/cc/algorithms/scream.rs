@@ -4,6 +4,7 @@
 //! W            reference window; in flight at most h W                  h = 1.5 to 3, less as the delay varies
 //! r = W / srtt less up to a fifth below ten segments: for the source    pace = 1.25 r
 //! q            mean queueing delay, slow to rise; target 60 ms, more with rivals
+//!              0 at the least round trip of the last ten minutes
 //! s            (8 (W - Wi) / Wi)^2, 0.1 to 1            Wi: W at a reduction, kept for 10 srtt
 //! j            1 with a steady delay, 0.1 with a varying one
 //! each ACK     W += unmarked max(s, 1/4) j (mss / W) (1 + 0.02 W / mss p s) min(1, srtt / 25 ms)
@@ -19,6 +20,7 @@
 //!
 //! Departures, with reasons:
 //! - The queueing delay is the round trip's, because few hosts measure one-way delays. A queue on the way back counts, too.
+//!   Its base is a sliding minimum, where RFC 6817, to which the draft refers, keeps one minimum a minute.
 //! - Losses and classic marks reduce once in srtt, as the draft's text says, and not once in min(25 ms, srtt), as its code
 //!   does: one overflow would reduce several times.
 //! - The draft's code would count a time before the first loss or mark as if one had come at time 0. Here there was none.
@@ -34,6 +36,7 @@ use alloc::collections::VecDeque;
 use alloc::vec;
 
 use super::{Algorithm, CongestionControl, CongestionEvent, Field, Measurement, SendLimits, State};
+use crate::cc::estimators::SlidingMin;
 use crate::spec::{Param, Spec, SpecError};
 use crate::units::{ByteCount, Duration, Rate, Timestamp, seconds};
 
@@ -62,6 +65,8 @@ const TARGET_MAX_S: f64 = 0.4;
 const MIN_SEGMENTS: f64 = 2.0;
 /// Largest W in bytes.
 const WINDOW_MAX: f64 = 1e12;
+/// Seconds after which a round trip is no base of the queueing delay any more (RFC 6817, BASE_HISTORY: ten minutes).
+const BASE_WINDOW_S: f64 = 600.0;
 /// Bounds of h (REF_WND_OVERHEAD_MIN, REF_WND_OVERHEAD_MAX). With less, frames wait at the sender.
 const OVERHEAD_MIN: f64 = 1.5;
 /// See [`OVERHEAD_MIN`].
@@ -116,7 +121,8 @@ pub(super) struct Scream {
     window: f64,
     /// Wi; 1 byte before the first reduction.
     inflection: f64,
-    base_s: f64,
+    /// Least round trip of [`BASE_WINDOW_S`].
+    base_s: SlidingMin,
     srtt_s: f64,
     delay_s: f64,
     mean_delay_s: f64,
@@ -158,7 +164,7 @@ impl Scream {
             mss: 0.0,
             window: 0.0,
             inflection: 1.0,
-            base_s: f64::INFINITY,
+            base_s: SlidingMin::default(),
             srtt_s: 0.0,
             delay_s: 0.0,
             mean_delay_s: 0.0,
@@ -205,10 +211,11 @@ impl Scream {
     fn observe(&mut self, measurement: &Measurement) {
         if let Some(rtt) = measurement.rtt.filter(|rtt| !rtt.min.is_zero()) {
             let latest = rtt.latest.as_secs_f64();
-            self.base_s = self.base_s.min(rtt.min.as_secs_f64());
+            self.base_s.push(self.now_s, rtt.min.as_secs_f64(), BASE_WINDOW_S, 1);
             let weight = if self.srtt_s > 0.0 { RTT_WEIGHT } else { 1.0 };
             self.srtt_s += weight * (latest - self.srtt_s);
-            self.delay_s = (latest - self.base_s).max(0.0);
+            let base_s = self.base_s.value().map_or(latest, |base_s| base_s.max(0.0));
+            self.delay_s = (latest - base_s).max(0.0);
         }
         let [acked, marked] = [measurement.acked, measurement.ecn_ce.unwrap_or_default()];
         self.counted[0] += acked.as_f64();
@@ -370,7 +377,7 @@ impl CongestionControl for Scream {
             }
             CongestionEvent::EcnCe => self.is_marked = true,
             CongestionEvent::RttShift(nanos) => {
-                self.base_s = (self.base_s + nanos as f64 / 1e9).max(0.0);
+                self.base_s.shift(nanos as f64 / 1e9);
             }
             _ => return,
         }
@@ -397,7 +404,7 @@ impl CongestionControl for Scream {
         State {
             phase: self.phase,
             reason: self.phase,
-            min_rtt: self.base_s.is_finite().then(|| seconds(self.base_s)),
+            min_rtt: self.base_s.value().map(seconds),
             queue_delay: Some(seconds(self.mean_delay_s)),
             numbers: vec![
                 ("ref_wnd_bytes", self.window),
@@ -510,6 +517,21 @@ mod tests {
         assert!((0.19..0.21).contains(&target_s), "{target_s}");
         sender.rounds(250, 0, 0.0);
         assert_eq!(sender.cc.state().numbers[2].1, 0.06);
+    }
+
+    #[test]
+    fn longer_path_is_no_queue_after_ten_minutes() {
+        let mut sender = Sender::new(&ALGORITHM);
+        sender.rounds(20, 0, 0.0);
+        let seen = |sender: &Sender| {
+            let state = sender.cc.state();
+            [state.min_rtt, state.queue_delay].map(|it| it.unwrap().as_millis())
+        };
+        // 110 ms each: less than ten minutes, then more.
+        sender.rounds(5000, 60, 0.0);
+        assert_eq!(seen(&sender), [50, 60]);
+        sender.rounds(1000, 60, 0.0);
+        assert_eq!(seen(&sender), [110, 0]);
     }
 
     #[test]

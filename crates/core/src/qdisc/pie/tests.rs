@@ -290,3 +290,9 @@ fn the_seed_decides_which_packets_go() {
     assert_eq!(chosen(1), chosen(1));
     assert_ne!(chosen(1), chosen(2));
 }
+
+#[test]
+fn only_ns3_sets_up_its_draws() {
+    let draws = |as_ns3| Pie::<TestPacket>::new(PieParams { as_ns3, ..params() }).ns3;
+    assert!(draws(true).is_some() && draws(false).is_none());
+}

@@ -178,3 +178,9 @@ fn thresholds_of_mixed_units_or_order_are_refused() {
         assert_eq!(error.key, "max_th");
     }
 }
+
+#[test]
+fn only_ns3_sets_up_its_draws() {
+    let draws = |as_ns3| Red::<TestPacket>::new(RedParams { as_ns3, ..params() }).law.ns3;
+    assert!(draws(true).is_some() && draws(false).is_none());
+}

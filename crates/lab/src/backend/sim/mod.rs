@@ -17,6 +17,7 @@ use std::time::Duration;
 use forebay_core::record::PacketRecord;
 use forebay_core::spec::SpecError;
 use forebay_core::units::Timestamp;
+use forebay_policy::algorithms;
 use forebay_scenario as plan;
 use forebay_sim::network::Network;
 use forebay_sim::{INTERVAL_NS, LINGER, Part, Parts, Place, Requests, Seen, Setup, Simulation};
@@ -80,9 +81,21 @@ impl Backend for Sim {
         _directory: &Path,
         progress: &mut dyn FnMut(RunProgress),
     ) -> Result<RunRows, BackendError> {
-        let with = With { stop: &self.stop, share: self.cores.begin() };
+        let share = self.cores.begin();
+        let one = Cores::new(1);
+        let share = if has_own(experiment) { one.begin() } else { share };
+        let with = With { stop: &self.stop, share };
         self.stop.around(|| run(experiment, false, &with, progress, |_| ()))
     }
+}
+
+/// Whether an algorithm of the user's own decides in `experiment`. Its instances may share a state, so their calls
+/// must have one order: the parts of a cut network then run on one thread.
+fn has_own(experiment: &Experiment) -> bool {
+    let topology = experiment.topology.as_ref().and_then(|it| it.bundle.as_ref());
+    let bundles = experiment.bundles.iter().chain(topology).map(|bundle| &bundle.cc);
+    let mut all = experiment.flows.iter().map(|flow| &flow.cc).chain(bundles);
+    all.any(|cc| algorithms::sources(&cc.kind).is_some())
 }
 
 /// Event that an observer of a simulation receives.

@@ -135,7 +135,7 @@ impl Rows<'_> {
             plan::Traffic::Media { .. } => {
                 row.media = self.requests.media(number).cloned();
                 row.bytes = metrics.received_bytes;
-                row.bytes_per_100ms = per_100ms(Duration::ZERO, bins);
+                row.bytes_per_100ms = per_100ms(flow.start_of(place.index), bins);
                 row.measured = of_connection(&metrics);
                 return Some(row);
             }

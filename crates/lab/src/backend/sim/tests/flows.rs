@@ -285,3 +285,23 @@ fn live_encoder_follows_its_algorithm() {
     let [slow, fast] = [&cubic, &scream].map(|of| get(of, "media_delay_p95_ms"));
     assert!(slow > fast, "{cubic:?}");
 }
+
+#[test]
+fn sending_rate_covers_the_life_of_media() {
+    let text = "name = \"m\"\nstop = \"20s\"\n\
+        bottleneck = { rate = \"5Mbit/s\", rtt = \"50ms\", qdisc = { kind = \"fifo\", limit = \"1s\" } }\n\
+        [[flow]]\nstart = \"5s\"\nstop = \"15s\"\ncc = \"scream\"\n\
+        traffic = { kind = \"media\", min_rate = \"2Mbit/s\", start_rate = \"2Mbit/s\", max_rate = \"2Mbit/s\" }";
+    let source = Source { file: "m".into(), folder: None, text: text.into() };
+    let plan = Plan::from_source(source, &[]).unwrap();
+    let experiment = plan.experiment(&plan.arms[0], &plan.cells[0], 1).unwrap();
+    let rows = rows_of(&experiment);
+    let row = &rows.run.flows[0];
+    // The last frame is captured just before the end, and sent after it.
+    let frames = &row.media.as_ref().unwrap().frames;
+    assert!(frames.iter().all(|frame| frame.delay_ns.is_some()), "{:?}", frames.last());
+    assert!(row.bytes_per_100ms[..50].iter().all(|bytes| *bytes == 0));
+    let metrics = evaluate(&experiment, &rows).unwrap().flows.remove(0).metrics;
+    let rate = metrics.get("mean_sending_rate_l4").unwrap();
+    assert!((1.95..2.15).contains(&rate), "{rate}");
+}

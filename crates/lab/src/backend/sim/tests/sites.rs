@@ -1,9 +1,20 @@
 //! Many sites.
 
+use std::collections::HashSet;
+use std::thread::{self, ThreadId};
+
+use forebay_core::cc::{self, Algorithm};
+use forebay_core::spec::Spec;
+use forebay_policy::algorithms::{self, Own};
+
 use super::*;
 
 /// A small Internet; half of its sites have boxes in the second arm.
 fn small(arm: usize, seed: u64) -> Experiment {
+    small_with(arm, seed, &[])
+}
+
+fn small_with(arm: usize, seed: u64, sets: &[crate::plan::Override]) -> Experiment {
     let text = r#"
         name = "p"
         stop = "6s"
@@ -17,7 +28,7 @@ fn small(arm: usize, seed: u64) -> Experiment {
         arm = [{ name = "status_quo", set = { bundle.site.enabled = false } }, { name = "copa" }]
     "#;
     let source = Source { file: "p".into(), folder: None, text: text.into() };
-    let plan = Plan::from_source(source, &[]).unwrap();
+    let plan = Plan::from_source(source, sets).unwrap();
     plan.experiment(&plan.arms[arm], &plan.cells[0], seed).unwrap()
 }
 
@@ -71,6 +82,31 @@ fn rows_are_equal_on_any_threads() {
         assert!(one.len() > 100_000);
         [2, 3].into_iter().for_each(|threads| assert!(on(threads) == one, "seed {seed}"));
     }
+}
+
+/// Threads that made an instance of [`WITNESS`].
+static THREADS: Mutex<Option<HashSet<ThreadId>>> = Mutex::new(None);
+
+/// An algorithm whose instances share a state.
+const WITNESS: Algorithm = Algorithm {
+    name: "witness",
+    build: &|_| {
+        THREADS.lock().unwrap().get_or_insert_default().insert(thread::current().id());
+        cc::build(&Spec::named("newreno"), &[])
+    },
+    ..cc::algorithms::constant::ALGORITHM
+};
+
+#[test]
+fn own_algorithms_share_one_thread() {
+    algorithms::add(&[Own { algorithm: WITNESS, folder: "/witness", sources: "0" }]).unwrap();
+    let cc = crate::plan::Override::parse("flow.web.cc=witness").unwrap();
+    let experiment = small_with(1, 1, &[cc]);
+    let mut sim = Sim::default();
+    sim.heed(&Stop::default(), 4);
+    sim.run(&experiment, Path::new(""), &mut |_| ()).unwrap();
+    let threads = THREADS.lock().unwrap().take().unwrap();
+    assert!(threads.iter().eq([&thread::current().id()]), "{threads:?}");
 }
 
 #[test]
