@@ -130,14 +130,6 @@ static __noinline void begin(struct sock *sk)
 	announce(sk);
 }
 
-/* The answer to a SYN comes before init. */
-static __always_inline bool is_opening(struct sock *sk)
-{
-	__u8 state = sk->__sk_common.skc_state;
-
-	return state == TCP_SYN_SENT || state == TCP_SYN_RECV;
-}
-
 /* Makes up for an init that the kernel left out, as it leaves out other calls (make_up). False: the
  * connection is not open yet, and init comes. */
 static __always_inline bool begin_late(struct sock *sk)

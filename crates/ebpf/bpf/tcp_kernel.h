@@ -232,6 +232,14 @@ static __always_inline bool has_limits(struct tcp_sock *tp)
 	return is_threshold(tp->snd_ssthresh) && is_window(tp->snd_cwnd);
 }
 
+/* The answer to a SYN comes before init. */
+static __always_inline bool is_opening(struct sock *sk)
+{
+	__u8 state = sk->__sk_common.skc_state;
+
+	return state == TCP_SYN_SENT || state == TCP_SYN_RECV;
+}
+
 /* The window before the last reduction; if a stray window was reduced, the segments that are out. */
 static __always_inline __u32 window_before(struct tcp_sock *tp)
 {

@@ -7,7 +7,8 @@
  * The verifier cannot follow an acknowledgement in one piece. So its parts are global functions, which the verifier
  * checks one by one.
  *
- * A connection for whose state there is no memory keeps the window that it has.
+ * A connection for whose state there is no memory keeps the window that it has. After a timeout it grows to the usual
+ * initial window.
  */
 #include "tcp_kernel.h"
 
@@ -16,6 +17,10 @@
 /* PacedCall::flags. */
 #define CALL_APP_LIMITED 1
 #define CALL_FILLED 2
+/* Least pacing rate, bytes per second: 1 kbit/s. The kernel does not pace at a rate of 0. */
+#define PACING_MIN 125
+/* Pacing rates above it, bytes per second, are not scaled: 8 Tbit/s. */
+#define PACING_SCALED_MAX (1ULL << 40)
 
 /* PacedCall::kind, as in crates/core/src/cc/algorithms/bbr3/paced.rs. */
 enum {
@@ -61,7 +66,9 @@ struct connection {
 	__u32 delivered_ce;
 	__u32 lost;
 	/* Pacing was not on before. */
-	__u32 is_pacer;
+	__u16 is_pacer;
+	/* An episode of losses, which its repair ends. */
+	__u16 is_losing;
 	struct call call;
 	struct state state;
 };
@@ -129,7 +136,8 @@ static __always_inline struct connection *connection_of(struct sock *sk)
 	return bpf_sk_storage_get(&connections, sk, 0, 0);
 }
 
-/* Notes the call, and sets window and pacing rate as it answers. */
+/* Notes the call, and sets window and pacing rate as it answers. The kernel sends segments of another size after a
+ * change of the path's MTU, in the same rhythm. */
 static __always_inline void obey(struct sock *sk, struct connection *it)
 {
 	struct tcp_sock *tp = tcp_sk(sk);
@@ -139,6 +147,10 @@ static __always_inline void obey(struct sock *sk, struct connection *it)
 	if (settings.is_recorded)
 		bpf_ringbuf_output(&calls, &it->call, sizeof(it->call), BPF_RB_NO_WAKEUP);
 	tp->snd_cwnd = cwnd > max ? max : cwnd ? cwnd : 1;
+	if (it->call.mss && rate < PACING_SCALED_MAX)
+		rate = rate * tp->mss_cache / it->call.mss;
+	if (rate < PACING_MIN)
+		rate = PACING_MIN;
 	sk->sk_pacing_rate = rate < sk->sk_max_pacing_rate ? rate : sk->sk_max_pacing_rate;
 }
 
@@ -150,21 +162,21 @@ static __always_inline void tell(struct sock *sk, struct connection *it, __u32 k
 	obey(sk, it);
 }
 
-SEC("struct_ops")
-int algorithm_init(__u64 *ctx)
+/* Begins a connection; false: there is no memory for its state. */
+static __always_inline bool begin(struct sock *sk)
 {
-	struct sock *sk = (struct sock *)ctx[0];
 	struct tcp_sock *tp = tcp_sk(sk);
 	struct connection *it;
 	struct call *call;
 
 	it = bpf_sk_storage_get(&connections, sk, 0, BPF_SK_STORAGE_GET_F_CREATE);
 	if (!it)
-		return 0;
+		return false;
 	call = &it->call;
 	it->delivered = tp->delivered;
 	it->delivered_ce = tp->delivered_ce;
 	it->lost = tp->lost;
+	it->is_losing = 0;
 	call->now_us = tp->tcp_mstamp;
 	call->kind = CALL_BEGIN;
 	call->delivered = 0;
@@ -176,6 +188,13 @@ int algorithm_init(__u64 *ctx)
 	if (it->is_pacer)
 		sk->sk_pacing_status = SK_PACING_NEEDED;
 	obey(sk, it);
+	return true;
+}
+
+SEC("struct_ops")
+int algorithm_init(__u64 *ctx)
+{
+	begin((struct sock *)ctx[0]);
 	return 0;
 }
 
@@ -188,6 +207,7 @@ int algorithm_release(__u64 *ctx)
 	if (it && it->is_pacer && sk->sk_pacing_status == SK_PACING_NEEDED &&
 	    sk->sk_max_pacing_rate == PACING_UNLIMITED)
 		sk->sk_pacing_status = SK_PACING_NONE;
+	bpf_sk_storage_delete(&connections, sk);
 	return 0;
 }
 
@@ -205,8 +225,12 @@ int algorithm_cong_control(__u64 *ctx)
 	/* BBR has no threshold. The kernel restores one, or takes a stray value for one (has_limits). */
 	if (tp->snd_ssthresh != SSTHRESH_INFINITE)
 		tp->snd_ssthresh = SSTHRESH_INFINITE;
-	if (!it)
+	if (!it) {
+		/* The kernel has left out init, or there was no memory. */
+		if (!is_opening(sk) && !begin(sk) && tp->snd_cwnd < INITIAL_SEGMENTS)
+			tp->snd_cwnd++;
 		return 0;
+	}
 	call = &it->call;
 	call->now_us = tp->tcp_mstamp;
 	call->kind = CALL_ACK;
@@ -253,15 +277,23 @@ int algorithm_set_state(__u64 *ctx)
 
 	if (is_left_out(settings.left_out, next) || !it)
 		return 0;
-	if (next == TCP_CA_LOSS)
+	if (next == TCP_CA_LOSS) {
+		it->is_losing = 1;
 		tell(sk, it, CALL_TIMEOUT);
-	else if (next == TCP_CA_RECOVERY && last < TCP_CA_RECOVERY)
-		tell(sk, it, CALL_LOSS);
-	else if (next == TCP_CA_CWR && last < TCP_CA_CWR)
+	} else if (next == TCP_CA_RECOVERY && last < TCP_CA_RECOVERY) {
+		/* A loss that is already being answered is reported once. */
+		if (!it->is_losing)
+			tell(sk, it, CALL_LOSS);
+		it->is_losing = 1;
+	} else if (next == TCP_CA_CWR && last < TCP_CA_CWR) {
 		/* Without a mark a tail loss probe has repaired a loss, or the device dropped. */
-		tell(sk, it, tp->delivered_ce == it->delivered_ce ? CALL_LOSS : CALL_MARK);
-	else if (next < TCP_CA_CWR && last >= TCP_CA_CWR)
-		tell(sk, it, CALL_REPAIRED);
+		it->is_losing = tp->delivered_ce == it->delivered_ce;
+		tell(sk, it, it->is_losing ? CALL_LOSS : CALL_MARK);
+	} else if (next < TCP_CA_CWR && last >= TCP_CA_CWR) {
+		if (it->is_losing)
+			tell(sk, it, CALL_REPAIRED);
+		it->is_losing = 0;
+	}
 	return 0;
 }
 

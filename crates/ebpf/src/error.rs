@@ -189,6 +189,8 @@ fn oldest(program: &str) -> &'static str {
     match program {
         "classes" => "6.12",
         "merged" => "6.6",
+        // Linux 6.10 passes four arguments to cong_control.
+        "tcp_paced" => "6.10",
         _ if program.starts_with("tcp_") => "6.4",
         _ => "5.15",
     }

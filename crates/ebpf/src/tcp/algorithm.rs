@@ -14,8 +14,6 @@ mod objects {
     include!(concat!(env!("OUT_DIR"), "/algorithms.rs"));
 }
 
-/// Name of any law's programs in errors.
-const PROGRAM: &str = "tcp_algorithm";
 /// Programs of `bpf/tcp_algorithm.bpf.c` and `bpf/tcp_paced.bpf.c` that run on a connection. Either has some.
 const PROGRAMS: [&str; 9] = [
     "algorithm_cong_avoid",
@@ -73,6 +71,11 @@ impl CoreLaw {
         self.name == "bbr3"
     }
 
+    /// Name of its programs in errors.
+    fn program(self) -> &'static str {
+        if self.is_paced() { "tcp_paced" } else { "tcp_algorithm" }
+    }
+
     /// Core's name.
     pub const fn name(self) -> &'static str {
         self.name
@@ -101,13 +104,13 @@ impl CoreLaw {
     /// Loads its programs, the test's among them, and registers nothing.
     #[cfg(test)]
     pub(super) fn check(self) -> Result<libbpf_rs::Object, Error> {
-        self.open("checked", Settings::default(), true)?.load().map_err(Error::load(PROGRAM))
+        self.open("checked", Settings::default(), true)?.load().map_err(Error::load(self.program()))
     }
 
     fn open(self, name: &str, settings: Settings, is_checked: bool) -> Result<OpenObject, Error> {
         program::quiet_libbpf();
         let mut open =
-            ObjectBuilder::default().open_memory(self.object).map_err(Error::load(PROGRAM))?;
+            ObjectBuilder::default().open_memory(self.object).map_err(Error::load(self.program()))?;
         for mut map in open.maps_mut() {
             match map.name().to_str() {
                 Some("algorithm") => set_name(&mut map, name, false),
@@ -130,7 +133,7 @@ impl CoreLaw {
     fn load(self, name: &str, settings: Settings) -> Result<(Native, Option<MapHandle>), Error> {
         check_name(name)?;
         let open = self.open(name, settings, false)?;
-        let mut object = open.load().map_err(Error::load(PROGRAM))?;
+        let mut object = open.load().map_err(Error::load(self.program()))?;
         let of = |called| {
             let program = object.progs().find(|program| program.name() == called)?;
             Some((called, verified(program.as_fd())))

@@ -265,7 +265,7 @@ impl Bbr3 {
         self.draws = draws;
     }
 
-    /// Takes part `part` of a measurement, 0 to [`PARTS`]. The verifier of BPF cannot follow the whole in
+    /// Takes part `part` of a measurement, below [`PARTS`]. The verifier of BPF cannot follow the whole in
     /// one piece: it knows only the state that a part leaves in memory.
     #[inline]
     pub fn take_part(&mut self, part: u32, now: Timestamp, measurement: &Measurement) {
