@@ -66,12 +66,12 @@ impl CoreLaw {
         Self::all().find(|law| law.name == name)
     }
 
-    /// It sets a pacing rate (`bpf/tcp_paced.bpf.c`).
+    /// Whether the law sets a pacing rate (`bpf/tcp_paced.bpf.c`).
     pub fn is_paced(self) -> bool {
         self.name == "bbr3"
     }
 
-    /// Name of its programs in errors.
+    /// Name of the programs in errors.
     fn program(self) -> &'static str {
         if self.is_paced() { "tcp_paced" } else { "tcp_algorithm" }
     }
