@@ -109,8 +109,9 @@ impl CoreLaw {
 
     fn open(self, name: &str, settings: Settings, is_checked: bool) -> Result<OpenObject, Error> {
         program::quiet_libbpf();
-        let mut open =
-            ObjectBuilder::default().open_memory(self.object).map_err(Error::load(self.program()))?;
+        let mut open = ObjectBuilder::default()
+            .open_memory(self.object)
+            .map_err(Error::load(self.program()))?;
         for mut map in open.maps_mut() {
             match map.name().to_str() {
                 Some("algorithm") => set_name(&mut map, name, false),
