@@ -1,5 +1,7 @@
 //! The largest delivery rate of the last rounds (draft, section 4.1.1.2), exactly or as ns-3 estimates it.
 
+use alloc::boxed::Box;
+
 use super::BANDWIDTH_ROUNDS;
 use crate::cc::rounds::RoundMax;
 use crate::units::Rate;
@@ -8,7 +10,7 @@ use crate::units::Rate;
 #[derive(Clone, Debug)]
 pub(super) enum MaxRate {
     /// The maximum of [`BANDWIDTH_ROUNDS`].
-    Exact(RoundMax<Rate>),
+    Exact(Box<RoundMax<Rate>>),
     /// As ns-3 does.
     Estimated(Estimates),
 }
@@ -19,7 +21,7 @@ impl MaxRate {
         if is_ns3 {
             Self::Estimated(Estimates::default())
         } else {
-            Self::Exact(RoundMax::new(BANDWIDTH_ROUNDS))
+            Self::Exact(Box::new(RoundMax::new(BANDWIDTH_ROUNDS)))
         }
     }
 
