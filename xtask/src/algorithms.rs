@@ -284,7 +284,8 @@ fn loops_for_memsets(ir: &str) -> String {
         let (arguments, _) = arguments.split_once(", i1 false)")?;
         let (pointer, length) = arguments.split_once(", i8 0, i64 ")?;
         let bytes: u64 = length.parse().ok()?;
-        let is_large = bytes > MEMSET_BYTES && bytes.is_multiple_of(8) && pointer.contains("align 8");
+        let is_large =
+            bytes > MEMSET_BYTES && bytes.is_multiple_of(8) && pointer.contains("align 8");
         let name = pointer.rsplit(' ').next()?;
         let place = line.split(", ").find(|part| part.starts_with("!dbg "));
         let place = place.map(|it| format!(", {it}")).unwrap_or_default();
