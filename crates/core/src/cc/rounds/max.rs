@@ -14,7 +14,7 @@ pub struct RoundMax<T> {
 }
 
 impl<T: Copy + Default + Ord> RoundMax<T> {
-    /// Over `length` rounds, 1 to [`ROUNDS_MAX`].
+    /// Over `length` rounds, 1 to `ROUNDS_MAX`.
     pub fn new(length: u64) -> Self {
         let length = length.clamp(1, ROUNDS_MAX as u64);
         let (rounds, largest) = ([(0, T::default()); ROUNDS_MAX], T::default());
