@@ -30,10 +30,6 @@ fn slow_start(law: &mut Ledbat, _now: Timestamp, acked: u64, window: &mut Window
 }
 
 fn avoid(law: &mut Ledbat, _now: Timestamp, acked: u64, window: &mut Window) {
-    // A repair ends with the window at ssthresh, where slow start still takes one acknowledgement.
-    if law.slow_starts && window.cwnd() <= window.ssthresh() {
-        return window.set_cwnd(window.cwnd() + window.mss());
-    }
     law.slow_starts = false;
     steer(law, acked, window);
 }
