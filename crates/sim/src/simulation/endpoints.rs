@@ -293,7 +293,7 @@ impl Simulation {
                 let life = self.connection_metrics(flow as usize);
                 self.lives.insert(flow, life);
                 let connection = &mut self.connections[flow as usize];
-                // What a caller wrote is still sent.
+                // The flow still sends what its caller wrote.
                 if connection.reader != Reader::Caller {
                     connection.sender.close();
                 }
